@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a model is: one normalised configuration for every family, with one layer_spec per layer. It is read from a
+ * Hugging Face config.json (any known model_type), or from the flat keys of a model of our own; it is written as either. */
+#ifndef SLUICE_CONFIG_H
+#define SLUICE_CONFIG_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "sluice/attention.h"
+#include "sluice/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum sluice_gate_position {
+    SLUICE_GATE_NONE,
+    SLUICE_GATE_SDPA,  /* G1 */
+    SLUICE_GATE_VALUE, /* G2 */
+    SLUICE_GATE_KEY,   /* G3 */
+    SLUICE_GATE_QUERY, /* G4 */
+    SLUICE_GATE_OUTPUT /* G5 */
+} sluice_gate_position;
+
+/* One gate, everywhere. JSON: gate_position, gate_granularity, gate_sharing, gate_share_mean, gate_op, gate_act, gate_input. */
+typedef struct sluice_gate_spec {
+    sluice_gate_position position;
+    sluice_gate_granularity granularity;
+    sluice_gate_op op;
+    sluice_gate_act act;
+    bool shared;           /* mean over the head axis */
+    bool share_mean_logit; /* average before instead of after the activation */
+    bool input_none;       /* a learned tensor instead of a projection of the hidden state */
+} sluice_gate_spec;
+
+typedef enum sluice_rope_type {
+    SLUICE_ROPE_DEFAULT,
+    SLUICE_ROPE_LINEAR,
+    SLUICE_ROPE_DYNAMIC,
+    SLUICE_ROPE_YARN,
+    SLUICE_ROPE_LLAMA3,
+    SLUICE_ROPE_LONGROPE
+} sluice_rope_type;
+
+/* JSON: rope_parameters / rope_scaling of transformers. */
+typedef struct sluice_rope_spec {
+    bool enabled;   /* false = NoPE */
+    double theta;
+    int rotary_dim; /* rotated components of a head; even */
+    sluice_rope_type type;
+    double factor;
+    int64_t original_max_position_embeddings;
+    double attention_factor; /* 0 = by formula */
+    double beta_fast, beta_slow, mscale, mscale_all_dim;
+    bool truncate;
+    double low_freq_factor, high_freq_factor;
+    double *long_factor, *short_factor; /* [rotary_dim/2] for longrope; owned by the config */
+} sluice_rope_spec;
+
+typedef enum sluice_norm_flavour { SLUICE_NORM_PLAIN, SLUICE_NORM_ONE_PLUS } sluice_norm_flavour;
+
+/* One decoder layer:  h += clip(norm(attention(norm(h))));  h += clip(norm(mlp(norm(h)))). */
+typedef struct sluice_layer_spec {
+    int num_attention_heads, num_key_value_heads, head_dim;
+    int sliding_window; /* 0 = full attention */
+    float attention_scale; /* multiplies q.k */
+    sluice_rope_spec rope;
+    bool qk_norm;   /* RMSNorm per head on q and k before RoPE */
+    bool qkv_bias, o_bias;
+    sluice_gate_spec gate;
+    int intermediate_size; /* SwiGLU width */
+    bool sandwich_norm;    /* RMSNorm on attention and MLP outputs before the residual addition */
+    float residual_clip;   /* 0 = off */
+} sluice_layer_spec;
+
+typedef struct sluice_config {
+    char model_type[64]; /* as in config.json */
+    int vocab_size, hidden_size, num_hidden_layers, max_position_embeddings;
+    double rms_norm_eps, initializer_range;
+    sluice_norm_flavour norm; /* of every norm in the file */
+    bool tie_word_embeddings;
+    int bos_token_id, eos_token_id, pad_token_id; /* -1 = none */
+    sluice_layer_spec *layers; /* [num_hidden_layers]; owned */
+} sluice_config;
+
+/* Reads a config.json (or the JSON text of one, `name` standing for the file in messages). *out is filled on success and
+ * freed with sluice_config_free; on failure it holds nothing. */
+sluice_status sluice_config_load(sluice_config *out, const char *path, sluice_error *err);
+sluice_status sluice_config_parse(sluice_config *out, const char *json, const char *name, sluice_error *err);
+void sluice_config_free(sluice_config *config);
+
+/* Counts. FLOPs: multiply-adds times two of one token's forward pass at context length `context` (causal mean). */
+int64_t sluice_config_num_parameters(const sluice_config *config);
+int64_t sluice_config_num_gate_parameters(const sluice_config *config);
+double sluice_config_forward_flops(const sluice_config *config, int64_t context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

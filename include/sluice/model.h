@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model: configuration and weights. Immutable once loaded (training aside), so threads may share it. */
+#ifndef SLUICE_MODEL_H
+#define SLUICE_MODEL_H
+#include "sluice/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sluice_model sluice_model;
+
+typedef struct sluice_load_params {
+    const char *rope_override; /* JSON object in the form of rope_parameters that replaces the model's, e.g. to switch YaRN
+                                  on; NULL = as in the file */
+} sluice_load_params;
+sluice_load_params sluice_load_params_default(void);
+
+/* path: a Hugging Face directory. params NULL = default. On failure *out is NULL and nothing is kept. */
+sluice_status sluice_model_load(sluice_model **out, const char *path, const sluice_load_params *params, sluice_error *err);
+/* Fresh weights by the configuration's initialiser: N(0, initializer_range) for matrices, each tensor from its own random
+ * stream (seed, name), so that arms that share a tensor start from the same values; norms 1; input-independent gates 0.
+ * The configuration is copied. */
+sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, uint64_t seed, sluice_error *err);
+void sluice_model_free(sluice_model *model);
+
+typedef enum sluice_save_layout {
+    SLUICE_SAVE_AUTO,  /* a transformers class where one expresses the model (llama, qwen3, qwen3_5_text), else NATIVE */
+    SLUICE_SAVE_NATIVE /* our own flat keys and tensor names, with modeling_sluice.py beside them */
+} sluice_save_layout;
+/* Writes config.json and model.safetensors (fp32) into an existing directory. */
+sluice_status sluice_model_save(const sluice_model *model, const char *dir, sluice_save_layout layout, sluice_error *err);
+
+const sluice_config *sluice_model_config(const sluice_model *model);
+
+/* Parameters in file order. Names are ours (model.layers.0.self_attn.q_proj.weight, ... .gate_proj.weight). */
+typedef struct sluice_tensor_info {
+    const char *name;
+    int ndim;
+    int64_t shape[2];
+    int64_t count;
+    float *data;       /* fp32, owned by the model */
+    bool weight_decay; /* matrices yes; norms, biases and input-independent gates no */
+} sluice_tensor_info;
+int sluice_model_num_tensors(const sluice_model *model);
+sluice_tensor_info sluice_model_tensor(const sluice_model *model, int index);
+int sluice_model_find_tensor(const sluice_model *model, const char *name); /* index or -1 */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

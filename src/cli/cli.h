@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the commands share. Each command is one file cmd_<name>.c with `int cmd_<name>(int argc, const char **argv)`,
+ * argv[0] being the command's name; main.c has their table. Exit codes: 0 done, 1 failed, 2 wrong usage. */
+#ifndef SLUICE_CLI_H
+#define SLUICE_CLI_H
+#include <jansson.h>
+#include <popt.h>
+#include <stdbool.h>
+#include "sluice/status.h"
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* Options that every computing command takes: --threads, --cpu, --quiet, --json. Put CLI_COMMON_OPTIONS(c) into the popt
+ * table, then call cli_start after parsing: it selects kernels and threads and, unless quiet or json, prints the line
+ * "running on: ...". */
+typedef struct cli_common {
+    int threads; /* 0 = all cores */
+    char *cpu;   /* NULL = best */
+    int quiet, json;
+} cli_common;
+#define CLI_COMMON_OPTIONS(c)                                                                      \
+    {"threads", '\0', POPT_ARG_INT, &(c)->threads, 0, "threads to use (default: all cores)", "N"},  \
+        {"cpu", '\0', POPT_ARG_STRING, &(c)->cpu, 0,                                               \
+         "highest instruction set to use: ref, avx2, avx512 (default: the best there is)", "LEVEL"}, \
+        {"quiet", 'q', POPT_ARG_NONE, &(c)->quiet, 0, "print errors only", NULL},                   \
+        {"json", '\0', POPT_ARG_NONE, &(c)->json, 0, "print one JSON object on standard output", NULL}
+
+int cli_start(const cli_common *c);
+
+/* Prints "sluice <command>: <text>" and returns CLI_FAILED or CLI_USAGE. */
+int cli_fail(const char *command, const sluice_error *err);
+int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Parses options: returns the context (free with poptFreeContext), or NULL with *exit_code set (usage error, or --help
+ * was printed). `usage` is the line behind "sluice <command>", `about` one paragraph, `example` one or more command
+ * lines; all three appear in --help. */
+poptContext cli_parse(int argc, const char **argv, struct poptOption *table, const char *usage, const char *about,
+                      const char *example, int *exit_code);
+
+int cmd_bench(int argc, const char **argv);
+int cmd_generate(int argc, const char **argv);
+int cmd_info(int argc, const char **argv);
+int cmd_inspect(int argc, const char **argv);
+int cmd_study(int argc, const char **argv);
+int cmd_tokenize(int argc, const char **argv);
+int cmd_train(int argc, const char **argv);
+int cmd_verify(int argc, const char **argv);
+#endif

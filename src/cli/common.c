@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared start of every command: option parsing with help, kernel and thread choice, error printing. */
+#include "cli/cli.h"
+#include "sluice/cpu.h"
+#include "sluice/log.h"
+#include "sluice/progress.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int cli_fail(const char *command, const sluice_error *err) {
+    fprintf(stderr, "sluice %s: %s\n", command, *err->message ? err->message : sluice_status_text(err->code));
+    return CLI_FAILED;
+}
+
+int cli_usage(const char *command, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "sluice %s: ", command);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n`sluice %s --help` shows the options\n", command);
+    va_end(ap);
+    return CLI_USAGE;
+}
+
+static bool asks_for_help(int argc, const char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
+    return false;
+}
+
+poptContext cli_parse(int argc, const char **argv, struct poptOption *table, const char *usage, const char *about,
+                      const char *example, int *exit_code) {
+    poptContext ctx = poptGetContext("sluice", argc, argv, table, 0);
+    char head[512];
+    snprintf(head, sizeof head, "%s %s", argv[0], usage);
+    poptSetOtherOptionHelp(ctx, head);
+    if (asks_for_help(argc, argv)) {
+        poptPrintHelp(ctx, stdout, 0);
+        printf("\n%s\n\nExample:\n%s\n", about, example);
+        poptFreeContext(ctx);
+        *exit_code = CLI_OK;
+        return NULL;
+    }
+    int rc;
+    while ((rc = poptGetNextOpt(ctx)) >= 0) {
+    }
+    if (rc == -1) return ctx;
+    *exit_code = cli_usage(argv[0], "%s: %s", poptBadOption(ctx, POPT_BADOPTION_NOALIAS), poptStrerror(rc));
+    poptFreeContext(ctx);
+    return NULL;
+}
+
+int cli_start(const cli_common *c) {
+    sluice_error err = {0};
+    if (sluice_cpu_select(c->cpu, &err) != SLUICE_OK) return cli_fail("--cpu", &err);
+    if (c->threads < 0 || c->threads > 1024) return cli_usage("--threads", "found %d, expected 0..1024", c->threads);
+    sluice_set_num_threads(c->threads);
+    sluice_log_to_stderr(c->quiet ? SLUICE_LOG_WARNING : SLUICE_LOG_INFO);
+    sluice_progress_enable(!c->quiet);
+    if (c->quiet || c->json) return CLI_OK;
+    char cpu[256];
+    sluice_cpu_describe(cpu, sizeof cpu);
+    fprintf(stderr, "running on: %s, %d thread%s\n", cpu, sluice_get_num_threads(), sluice_get_num_threads() == 1 ? "" : "s");
+    return CLI_OK;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program: finds the command and hands over. */
+#include "cli/cli.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct command {
+    const char *name, *about;
+    int (*run)(int argc, const char **argv);
+} command;
+
+/* One line per command; keep the order in which a newcomer meets them. */
+static const command commands[] = {
+    {NULL, NULL, NULL},
+};
+
+static int help(FILE *out) {
+    fprintf(out, "Sluice %s: train, run, measure and serve language models with gated attention.\n\n"
+                 "usage: sluice COMMAND [OPTIONS]\n\ncommands:\n", SLUICE_VERSION);
+    for (const command *c = commands; c->name; c++) fprintf(out, "  %-10s %s\n", c->name, c->about);
+    fprintf(out, "\n`sluice COMMAND --help` shows options, defaults and an example.\n");
+    return out == stdout ? CLI_OK : CLI_USAGE;
+}
+
+int main(int argc, const char **argv) {
+    if (argc < 2) return help(stderr);
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return help(stdout);
+    if (!strcmp(argv[1], "--version")) return printf("sluice %s\n", SLUICE_VERSION) < 0;
+    for (const command *c = commands; c->name; c++)
+        if (!strcmp(c->name, argv[1])) return c->run(argc - 1, argv + 1);
+    fprintf(stderr, "sluice: unknown command \"%s\"; `sluice --help` lists them\n", argv[1]);
+    return CLI_USAGE;
+}

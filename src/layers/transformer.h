@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one forward pass (training, inference, inspection, evaluation, serving) and its backward. */
+#ifndef SLUICE_LAYERS_TRANSFORMER_H
+#define SLUICE_LAYERS_TRANSFORMER_H
+#include "layers/probe.h"
+#include "sluice/model.h"
+
+/* Activations and scratch for passes of up to batch x seq_len tokens. One pass at a time; not shared by threads. */
+typedef struct sluice__workspace sluice__workspace;
+typedef enum sluice__mode { SLUICE__INFER, SLUICE__TRAIN } sluice__mode;
+sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model *model, int batch, int seq_len,
+                                    sluice__mode mode, sluice_error *err);
+void sluice__workspace_free(sluice__workspace *ws);
+/* Bytes that a workspace of this shape takes, without making it (memory plan). */
+int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_len, sluice__mode mode);
+
+/* Keys and values of earlier tokens, one sequence per batch row, all rows of equal length. */
+typedef struct sluice__cache sluice__cache;
+sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity, sluice_error *err);
+void sluice__cache_free(sluice__cache *cache);
+int sluice__cache_length(const sluice__cache *cache);
+/* Forget everything behind the first `length` tokens. */
+void sluice__cache_truncate(sluice__cache *cache, int length);
+int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity);
+
+typedef struct sluice__input {
+    int batch, seq_len;
+    const int32_t *ids;       /* [B,T], 0 <= id < vocab_size, checked */
+    const int32_t *labels;    /* [B,T] already shifted (labels[t] follows ids[t]); negative = not scored; NULL in inference */
+    const int32_t *positions; /* [B,T]; NULL = cache length + 0..T-1 */
+    const int32_t *key_start; /* [B,T] first key index (within the row) that token t may see; NULL = 0 */
+} sluice__input;
+
+typedef enum sluice__logits { SLUICE__LOGITS_NONE, SLUICE__LOGITS_LAST, SLUICE__LOGITS_ALL } sluice__logits;
+
+/* Forward. cache NULL = no earlier tokens, nothing kept; otherwise the tokens are appended to it. logits: [B,V] (LAST)
+ * or [B,T,V] (ALL). probe may be NULL. */
+sluice_status sluice__forward(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                              sluice__cache *cache, const sluice__probe *probe, sluice__logits which, float *logits,
+                              sluice_error *err);
+
+typedef struct sluice__loss {
+    double nll_sum;  /* nats over scored tokens */
+    int64_t scored;  /* their number */
+} sluice__loss;
+
+/* Forward with labels, no gradients. nll [B,T] (0 where not scored) may be NULL. */
+sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                               const sluice__probe *probe, float *nll, sluice__loss *loss, sluice_error *err);
+
+/* Forward and backward (TRAIN workspace): grads += loss_scale * d nll_sum / d parameter. grads is one flat buffer in which
+ * tensor i of the model starts at sluice__grad_offset(model, i); loss_scale is usually 1 / scored tokens of the whole
+ * optimiser step, so that any split into micro-batches gives the same gradient. The head never holds all logits. */
+sluice_status sluice__loss_and_grads(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                                     const sluice__probe *probe, double loss_scale, float *grads, sluice__loss *loss,
+                                     sluice_error *err);
+/* Parameters and gradients share one flat layout of sluice__flat_size(model) floats; gaps between tensors (alignment)
+ * are zero and stay zero. */
+int64_t sluice__flat_size(const sluice_model *model);
+int64_t sluice__grad_offset(const sluice_model *model, int tensor);
+float *sluice__flat_params(sluice_model *model);
+#endif

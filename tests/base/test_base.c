@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base: allocation accounting, atomic files and directories, JSON errors, random streams. */
+#include "support/test_support.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/strbuf.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void memory_is_aligned_zeroed_and_counted(void **state) {
+    (void)state;
+    int64_t before = sluice__mem_in_use(SLUICE__MEM_DATA);
+    for (size_t n = 1; n < 6000000; n = n * 7 + 1) {
+        unsigned char *p = sluice__calloc(n, 1, SLUICE__MEM_DATA);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        assert_int_equal(p[0] | p[n - 1] | p[n / 2], 0);
+        assert_int_equal(sluice__mem_in_use(SLUICE__MEM_DATA) - before, (int64_t)n);
+        sluice__free(p);
+    }
+    assert_null(sluice__calloc(SIZE_MAX / 2, 3, SLUICE__MEM_DATA));
+    assert_int_equal(sluice__mem_in_use(SLUICE__MEM_DATA), before);
+}
+
+static void atomic_file_replaces_or_leaves(void **state) {
+    (void)state;
+    sluice_error err = {0};
+    char path[256], *text;
+    snprintf(path, sizeof path, "%s/f", test_temp_dir());
+    assert_ok_err(sluice__write_file(path, "one", 3, &err), &err);
+    sluice__atomic_file w;
+    assert_ok_err(sluice__atomic_open(&w, path, &err), &err);
+    fputs("two", w.stream);
+    sluice__atomic_abort(&w);
+    assert_ok_err(sluice__read_file(&text, NULL, path, 100, &err), &err);
+    assert_string_equal(text, "one");
+    sluice__free(text);
+    assert_int_equal(sluice__read_file(&text, NULL, path, 2, &err), SLUICE_ERR_FORMAT);
+    assert_int_equal(sluice__write_file("/proc/nowhere/x", "", 0, &err), SLUICE_ERR_IO);
+    assert_non_null(strstr(err.message, "/proc/nowhere/x"));
+}
+
+static void atomic_dir_replaces_a_full_directory(void **state) {
+    (void)state;
+    sluice_error err = {0};
+    char dir[256], file[300], *temporary, *text;
+    snprintf(dir, sizeof dir, "%s/d", test_temp_dir());
+    for (int i = 0; i < 3; i++) {
+        assert_ok_err(sluice__atomic_dir_begin(&temporary, dir, &err), &err);
+        snprintf(file, sizeof file, "%s/f", temporary);
+        assert_ok_err(sluice__write_file(file, "abc" + i, 1, &err), &err);
+        assert_ok_err(sluice__atomic_dir_commit(temporary, dir, &err), &err);
+    }
+    snprintf(file, sizeof file, "%s/f", dir);
+    assert_ok_err(sluice__read_file(&text, NULL, file, 10, &err), &err);
+    assert_string_equal(text, "c");
+    sluice__free(text);
+}
+
+static void json_errors_name_the_place(void **state) {
+    (void)state;
+    sluice_error err = {0};
+    json_t *root;
+    const char *text = "{\"a\": {\"b\": -1, \"s\": \"x\", \"r\": 2.5}}";
+    assert_ok_err(sluice__json_parse(&root, text, strlen(text), "t.json", &err), &err);
+    sluice__json top = sluice__json_view(root, "t.json"), a = sluice__json_get(&top, "a");
+    int64_t n = 7;
+    assert_int_equal(sluice__json_int(&a, "b", true, 1, 9, &n, &err), SLUICE_ERR_CONFIG);
+    assert_string_equal(err.message, "t.json: a.b: found -1, expected 1..9");
+    assert_int_equal(sluice__json_int(&a, "r", true, 1, 9, &n, &err), SLUICE_ERR_CONFIG);
+    assert_ok_err(sluice__json_int(&a, "absent", false, 1, 9, &n, &err), &err);
+    assert_int_equal(n, 7);
+    assert_int_equal(sluice__json_int(&a, "absent", true, 1, 9, &n, &err), SLUICE_ERR_CONFIG);
+    static const char *const choices[] = {"y", "z", NULL};
+    int c;
+    assert_int_equal(sluice__json_choice(&a, "s", true, choices, &c, &err), SLUICE_ERR_CONFIG);
+    assert_string_equal(err.message, "t.json: a.s: found \"x\", expected one of y, z");
+    json_decref(root);
+    assert_int_equal(sluice__json_parse(&root, "{\"a\":1,\"a\":2}", 13, "d.json", &err), SLUICE_ERR_FORMAT);
+}
+
+/* Known-answer test of Philox4x32-10 (Random123, kat_vectors). */
+static void philox_known_answers(void **state) {
+    (void)state;
+    uint32_t w[4];
+    sluice__philox(0, 0, 0, w);
+    assert_int_equal(w[0], 0x6627e8d5u);
+    assert_int_equal(w[1], 0xe169c58du);
+    assert_int_equal(w[2], 0xbc57ac4cu);
+    assert_int_equal(w[3], 0x9b00dbd8u);
+    sluice__philox(UINT64_MAX, UINT64_MAX, UINT64_MAX, w);
+    assert_int_equal(w[0], 0x408f276du);
+}
+
+static void normal_stream_does_not_depend_on_the_split(void **state) {
+    (void)state;
+    float whole[1001], part[1001];
+    sluice__rng_fill_normal(whole, 1001, 5, 9, 0, 1.0f, 2.0f);
+    for (int64_t at = 0, n = 1; at < 1001; at += n, n = n * 3 % 17 + 1) {
+        if (n > 1001 - at) n = 1001 - at;
+        sluice__rng_fill_normal(part + at, n, 5, 9, at, 1.0f, 2.0f);
+    }
+    assert_memory_equal(whole, part, sizeof whole);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < 1001; i++) sum += whole[i], squares += (whole[i] - 1.0) * (whole[i] - 1.0);
+    assert_true(fabs(sum / 1001 - 1) < 0.25 && fabs(squares / 1001 - 4) < 0.6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_aligned_zeroed_and_counted),
+        cmocka_unit_test(atomic_file_replaces_or_leaves),
+        cmocka_unit_test(atomic_dir_replaces_a_full_directory),
+        cmocka_unit_test(json_errors_name_the_place),
+        cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(normal_stream_does_not_depend_on_the_split),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
