@@ -3,6 +3,7 @@
 #ifndef SLUICE_LAYERS_TRANSFORMER_H
 #define SLUICE_LAYERS_TRANSFORMER_H
 #include "layers/probe.h"
+#include "model/weights.h"
 #include "sluice/model.h"
 
 /* Activations and scratch for passes of up to batch x seq_len tokens. One pass at a time; not shared by threads. */
@@ -54,9 +55,4 @@ sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws,
 sluice_status sluice__loss_and_grads(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
                                      const sluice__probe *probe, double loss_scale, float *grads, sluice__loss *loss,
                                      sluice_error *err);
-/* Parameters and gradients share one flat layout of sluice__flat_size(model) floats; gaps between tensors (alignment)
- * are zero and stay zero. */
-int64_t sluice__flat_size(const sluice_model *model);
-int64_t sluice__grad_offset(const sluice_model *model, int tensor);
-float *sluice__flat_params(sluice_model *model);
 #endif

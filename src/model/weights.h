@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the weights of a model lie. Parameters, gradients and optimiser moments share one flat fp32 layout; binding it to a
+ * base address gives typed pointers, so the same code reads weights and writes gradients.
+ *
+ * Tensors that read the same input lie back to back, in this order, so that one GEMM serves them all:
+ *   attention   q_proj | k_proj | v_proj | gate_proj     each [rows, D]; biases likewise
+ *   MLP         gate_proj | up_proj                      each [F, D]
+ * Other tensors start at multiples of 16 floats. */
+#ifndef SLUICE_MODEL_WEIGHTS_H
+#define SLUICE_MODEL_WEIGHTS_H
+#include "sluice/model.h"
+
+typedef struct sluice__layer_weights {
+    float *input_norm;          /* [D] input_layernorm */
+    float *qkvg;                /* [q_rows + k_rows + v_rows + gate_rows, D] */
+    float *qkv_bias;            /* [q_rows + k_rows + v_rows], NULL without bias */
+    float *gate_param;          /* [n*w] input-independent gate; NULL unless gate.input_none */
+    float *q_norm, *k_norm;     /* [head_dim]; NULL without qk_norm */
+    float *o_proj, *o_bias;     /* [D, H*head_dim]; [D] or NULL */
+    float *post_self_attn_norm; /* [D]; NULL unless sandwich_norm */
+    float *post_attention_norm; /* [D] pre-norm of the MLP: post_attention_layernorm */
+    float *gate_up;             /* [2F, D] */
+    float *down;                /* [D, F] */
+    float *post_mlp_norm;       /* [D]; NULL unless sandwich_norm */
+} sluice__layer_weights;
+
+typedef struct sluice__weights {
+    float *embed_tokens;           /* [V, D] */
+    float *norm;                   /* [D] final norm */
+    float *lm_head;                /* [V, D]; equal to embed_tokens when tied */
+    sluice__layer_weights *layers; /* [num_hidden_layers], owned by the caller of bind */
+} sluice__weights;
+
+typedef struct sluice__layer_sizes {
+    int q_rows, k_rows, v_rows, gate_rows; /* rows of the four projections; gate_rows 0 without a projected gate */
+    int gate_heads, gate_width;            /* (n, w) of the gate logits of one token; 0 without gate */
+} sluice__layer_sizes;
+sluice__layer_sizes sluice__layer_sizes_of(const sluice_config *config, int layer);
+
+/* Points *out into `flat` (of sluice__flat_size floats; NULL base is allowed only to count). out->layers must have room for
+ * num_hidden_layers entries. */
+void sluice__weights_bind(const sluice_model *model, float *flat, sluice__weights *out);
+/* The binding of the model's own parameters, made once at load. */
+const sluice__weights *sluice__model_weights(const sluice_model *model);
+
+int64_t sluice__flat_size(const sluice_model *model);               /* floats, alignment gaps included */
+int64_t sluice__grad_offset(const sluice_model *model, int tensor); /* of tensor i in the flat layout */
+float *sluice__flat_params(sluice_model *model);
+
+/* cos, sin [positions, rotary_dim/2] for positions 0..count-1 of one layer's RoPE, attention factor multiplied in; angles in
+ * double, rounded once. `length` is the sequence length for types that depend on it (dynamic, longrope). */
+sluice_status sluice__rope_tables(const sluice_rope_spec *rope, int64_t count, int64_t length, float *cos, float *sin,
+                                  sluice_error *err);
+/* inv_freq [rotary_dim/2] and the attention factor, as transformers computes them. */
+void sluice__rope_inv_freq(const sluice_rope_spec *rope, int64_t length, double *inv_freq, double *attention_factor);
+#endif
