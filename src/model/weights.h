@@ -13,7 +13,7 @@
 typedef struct sluice__layer_weights {
     float *input_norm;          /* [D] input_layernorm */
     float *qkvg;                /* [q_rows + k_rows + v_rows + gate_rows, D] */
-    float *qkv_bias;            /* [q_rows + k_rows + v_rows], NULL without bias */
+    float *qkv_bias;            /* [q_rows + k_rows + v_rows + gate_rows], NULL without bias */
     float *gate_param;          /* [n*w] input-independent gate; NULL unless gate.input_none */
     float *q_norm, *k_norm;     /* [head_dim]; NULL without qk_norm */
     float *o_proj, *o_bias;     /* [D, H*head_dim]; [D] or NULL */
