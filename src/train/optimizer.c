@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AdamW (Loshchilov & Hutter 2019) in one pass over the flat buffers. */
+#include "train/optimizer.h"
+#include "base/memory.h"
+#include "kernels/ops.h"
+#include <math.h>
+#include <stdlib.h>
+
+static int by_offset(const void *a, const void *b) {
+    const sluice__decay_run *x = a, *y = b;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* One run a tensor, in flat order, then neighbours of one kind join. The alignment gap behind a tensor goes with it: gaps
+ * hold zeros in all four buffers and stay zero. */
+static void find_runs(sluice__optimizer *o, const sluice_model *model) {
+    int n = sluice_model_num_tensors(model);
+    for (int i = 0; i < n; i++)
+        o->runs[i] = (sluice__decay_run){.offset = sluice__grad_offset(model, i),
+                                         .decays = sluice_model_tensor(model, i).weight_decay};
+    qsort(o->runs, (size_t)n, sizeof *o->runs, by_offset);
+    for (int i = 0; i < n; i++) {
+        sluice__decay_run r = o->runs[i];
+        r.count = (i + 1 < n ? o->runs[i + 1].offset : o->size) - r.offset;
+        sluice__decay_run *last = o->num_runs ? &o->runs[o->num_runs - 1] : NULL;
+        if (last && last->decays == r.decays) last->count += r.count;
+        else o->runs[o->num_runs++] = r;
+    }
+}
+
+sluice_status sluice__optimizer_new(sluice__optimizer **out, const sluice_model *model,
+                                    const sluice__adamw_options *options, sluice_error *err) {
+    *out = NULL;
+    sluice__optimizer *o = sluice__calloc(1, sizeof *o, SLUICE__MEM_OPTIMIZER);
+    if (!o) return sluice__no_memory(err, sizeof *o, "the optimizer");
+    o->options = *options;
+    o->size = sluice__flat_size(model);
+    size_t floats = (size_t)o->size;
+    o->exp_avg = sluice__calloc(floats, sizeof *o->exp_avg, SLUICE__MEM_OPTIMIZER);
+    o->exp_avg_sq = sluice__calloc(floats, sizeof *o->exp_avg_sq, SLUICE__MEM_OPTIMIZER);
+    o->runs = sluice__calloc((size_t)sluice_model_num_tensors(model), sizeof *o->runs, SLUICE__MEM_OPTIMIZER);
+    if (!o->exp_avg || !o->exp_avg_sq || !o->runs) {
+        sluice__optimizer_free(o);
+        return sluice__no_memory(err, 2 * floats * sizeof(float), "the moments of AdamW");
+    }
+    find_runs(o, model);
+    *out = o;
+    return SLUICE_OK;
+}
+
+void sluice__optimizer_free(sluice__optimizer *o) {
+    if (!o) return;
+    sluice__free(o->exp_avg);
+    sluice__free(o->exp_avg_sq);
+    sluice__free(o->runs);
+    sluice__free(o);
+}
+
+int64_t sluice__optimizer_bytes(int64_t num_parameters) {
+    return num_parameters * 2 * (int64_t)sizeof(float);
+}
+
+double sluice__grad_norm(const sluice__optimizer *o, const float *grads) {
+    return sqrt(sluice__sum_squares(grads, o->size));
+}
+
+double sluice__clip_factor(double norm, double max_norm) {
+    double factor = max_norm / (norm + 1e-6);
+    return max_norm > 0 && factor < 1.0 ? factor : 1.0;
+}
+
+void sluice__optimizer_step(sluice__optimizer *o, float *params, float *grads, double lr, double grad_scale) {
+    o->step++;
+    for (int i = 0; i < o->num_runs; i++) {
+        const sluice__decay_run *r = &o->runs[i];
+        sluice__adamw c = {
+            .lr = lr,
+            .beta1 = o->options.beta1,
+            .beta2 = o->options.beta2,
+            .eps = o->options.eps,
+            .weight_decay = r->decays ? o->options.weight_decay : 0.0,
+            .grad_scale = grad_scale,
+            .step = o->step,
+            .zero_grad = true,
+        };
+        sluice__adamw_step(&c, params + r->offset, o->exp_avg + r->offset, o->exp_avg_sq + r->offset, grads + r->offset,
+                           r->count);
+    }
+}
