@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The report writer: one page out of results, hostile text kept as text, malformed results refused by field name.
+ * Called with `--write IN OUT` the program only writes a page, which is how test_page.py makes what it looks at. */
+#include "support/test_support.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "study/report.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char MINIMAL[] = "{\"format\": \"sluice-study-1\", \"title\": \"T\", \"arms\": [{\"name\": \"a\", \"runs\": "
+                              "[{\"seed\": 1, \"status\": \"failed\", \"error\": \"x\"}]}]}";
+
+static char *written(const char *json) {
+    sluice_error err = {0};
+    char path[256], *text;
+    snprintf(path, sizeof path, "%s/report.html", test_temp_dir());
+    assert_ok_err(sluice__report_write(json, strlen(json), path, &err), &err);
+    assert_ok_err(sluice__read_file(&text, NULL, path, 8 << 20, &err), &err);
+    return text;
+}
+
+static size_t count(const char *text, const char *what) {
+    size_t n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) n++;
+    return n;
+}
+
+static void page_is_one_complete_file(void **state) {
+    (void)state;
+    char *html = written(MINIMAL);
+    assert_non_null(strstr(html, "<title>T</title>"));
+    assert_non_null(strstr(html, "Chart.js v3"));
+    assert_null(strstr(html, "{{"));
+    assert_int_equal(count(html, "<script"), count(html, "</script>"));
+    assert_int_equal(count(html, "<script"), 3);
+    assert_int_equal(count(html, "src=\"") + count(html, "url(") + count(html, "@import"), 0);
+    assert_non_null(strstr(html, "\"arms\":[{\"name\":\"a\""));
+    sluice__free(html);
+}
+
+static void hostile_text_stays_inside_its_element(void **state) {
+    (void)state;
+    char *html = written("{\"format\": \"sluice-study-1\", \"title\": \"</title><script>x</script>\\u2028\", \"arms\": ["
+                         "{\"name\": \"</script><img src=1 onerror=alert(1)><!--\", \"runs\": []}]}");
+    assert_int_equal(count(html, "</script>"), 3);
+    assert_int_equal(count(html, "</title>"), 1);
+    assert_null(strstr(html, "<img"));
+    assert_null(strstr(html, "<!--"));
+    assert_null(strstr(strstr(html, "id=\"data\""), "\xe2\x80\xa8"));
+    assert_non_null(strstr(html, "\\u003c/script>\\u003cimg"));
+    assert_non_null(strstr(html, "\\u2028"));
+    sluice__free(html);
+}
+
+static void malformed_results_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *json, *said;
+    } cases[] = {
+        {"", "not valid JSON"},
+        {"{\"format\": ", "not valid JSON"},
+        {"[]", "expected an object"},
+        {"{\"arms\": []}", "format: missing"},
+        {"{\"format\": \"sluice-study-9\"}", "format: found \"sluice-study-9\""},
+        {"{\"format\": \"sluice-study-1\"}", "arms: missing"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": []}", "arms: no arm"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": {}}", "arms: expected an array of objects"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": [3]}", "arms: element 0: expected an array of objects"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"runs\": []}]}", "arms[0].name: missing"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\"}]}", "arms[0].runs: missing"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1}]}]}",
+         "arms[0].runs[0].status: missing"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1, \"status\": \"done\", "
+         "\"train\": {\"loss\": [1, \"two\"]}}]}]}",
+         "arms[0].runs[0].train.loss: element 1: expected an array of numbers"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1, \"status\": \"done\", "
+         "\"inspect\": {\"layers\": [{\"gate\": {\"mean\": \"high\"}}]}}]}]}",
+         "arms[0].runs[0].inspect.layers[0].gate.mean: expected a number"},
+        {"{\"format\": \"sluice-study-1\", \"title\": 7, \"arms\": []}", "title: expected a string"},
+    };
+    char path[256];
+    snprintf(path, sizeof path, "%s/report.html", test_temp_dir());
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sluice_error err = {0};
+        assert_int_not_equal(sluice__report_write(cases[i].json, strlen(cases[i].json), path, &err), SLUICE_OK);
+        if (!strstr(err.message, cases[i].said)) fail_msg("expected \"%s\" in \"%s\"", cases[i].said, err.message);
+        assert_non_null(strstr(err.message, "results.json"));
+        assert_int_equal(access(path, F_OK), -1);
+    }
+}
+
+static void failed_write_leaves_the_old_page(void **state) {
+    (void)state;
+    sluice_error err = {0};
+    assert_int_equal(sluice__report_write(MINIMAL, strlen(MINIMAL), "/proc/nowhere/report.html", &err), SLUICE_ERR_IO);
+    assert_non_null(strstr(err.message, "/proc/nowhere/report.html"));
+}
+
+static int write_page(const char *in, const char *out) {
+    sluice_error err = {0};
+    char *text;
+    size_t size;
+    sluice_status st = sluice__read_file(&text, &size, in, (size_t)256 << 20, &err);
+    if (st == SLUICE_OK) {
+        st = sluice__report_write(text, size, out, &err);
+        sluice__free(text);
+    }
+    if (st != SLUICE_OK) fprintf(stderr, "%s\n", err.message);
+    return st == SLUICE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 4 && strcmp(argv[1], "--write") == 0) return write_page(argv[2], argv[3]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(page_is_one_complete_file),
+        cmocka_unit_test(hostile_text_stays_inside_its_element),
+        cmocka_unit_test(malformed_results_are_refused_by_name),
+        cmocka_unit_test(failed_write_leaves_the_old_page),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
