@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix product: reference, one dot product in double per element. */
+#include "kernels/kernels.h"
+
+void sluice_gemm_f32_ref(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                         int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
+    int64_t a_row = trans_a ? 1 : lda, a_step = trans_a ? lda : 1;
+    int64_t b_col = trans_b ? ldb : 1, b_step = trans_b ? 1 : ldb;
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t p = 0; p < k; p++) sum += (double)a[i * a_row + p * a_step] * b[j * b_col + p * b_step];
+            sum *= alpha;
+            c[i * ldc + j] = (float)(beta == 0 ? sum : sum + (double)beta * c[i * ldc + j]);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel table: for every numeric operator the fastest version for a set of CPU flags. Names read as a grammar,
+ * sluice_<op>_<dtype>_<isa>; the plain C reference ends in _ref. The list is kernels.def. */
+#ifndef SLUICE_KERNELS_KERNELS_H
+#define SLUICE_KERNELS_KERNELS_H
+#include "kernels/ops.h"
+#include "sluice/cpu.h"
+
+/* What AdamW multiplies by, worked out once per step in double. */
+typedef struct sluice__adamw_factors {
+    float grad_scale, decay;          /* decay = 1 - lr * weight_decay */
+    float beta1, one_minus_beta1, beta2, one_minus_beta2;
+    float step_size;                  /* lr / (1 - beta1^step) */
+    float inv_sqrt_correction2, eps;  /* 1 / sqrt(1 - beta2^step) */
+    bool zero_grad;
+} sluice__adamw_factors;
+
+typedef struct sluice__kernels {
+#define KERNEL(name, versions, result, parameters) result(*name) parameters;
+#include "kernels/kernels.def"
+#undef KERNEL
+} sluice__kernels;
+
+/* Prototypes of every version. */
+#if defined(__x86_64__)
+#define SLUICE__PROTO_BOTH(name, result, parameters)                                               \
+    result sluice_##name##_avx2 parameters;                                                        \
+    result sluice_##name##_avx512 parameters;
+#else
+#define SLUICE__PROTO_BOTH(name, result, parameters)
+#endif
+#define SLUICE__PROTO_NONE(name, result, parameters)
+#define KERNEL(name, versions, result, parameters)                                                 \
+    result sluice_##name##_ref parameters;                                                         \
+    SLUICE__PROTO_##versions(name, result, parameters)
+#include "kernels/kernels.def"
+#undef KERNEL
+
+/* Fills *k in rising order: reference, then every version that `cpu` (SLUICE_CPU_* flags) allows. */
+void sluice__kernels_choose(sluice__kernels *k, unsigned cpu);
+/* The table for sluice_cpu_flags(). Valid for ever; never changes once returned. */
+const sluice__kernels *sluice__kernels_now(void);
+#endif
