@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An inspection as JSON: names of metrics as in the field's papers, null where there is no value. */
+#include "inspect/inspection_json.h"
+#include "base/memory.h"
+#include <math.h>
+
+json_t *sluice__json_number(double v) {
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+json_t *sluice__json_numbers(const double *v, int count) {
+    json_t *a = json_array();
+    for (int i = 0; i < count; i++) json_array_append_new(a, sluice__json_number(v[i]));
+    return a;
+}
+
+json_t *sluice__share_to_json(const sluice_first_share *s) {
+    return json_pack("{s:o, s:o, s:o, s:o}", "all", sluice__json_number(s->all), "from_1", sluice__json_number(s->from_1),
+                     "from_4", sluice__json_number(s->from_4), "from_quarter", sluice__json_number(s->from_quarter));
+}
+
+static json_t *share_heads(const sluice_inspect_layer *l) {
+    json_t *all = json_array(), *from_1 = json_array(), *quarter = json_array();
+    for (int h = 0; h < l->heads; h++) {
+        json_array_append_new(all, sluice__json_number(l->share_heads[h].all));
+        json_array_append_new(from_1, sluice__json_number(l->share_heads[h].from_1));
+        json_array_append_new(quarter, sluice__json_number(l->share_heads[h].from_quarter));
+    }
+    return json_pack("{s:o, s:o, s:o}", "all", all, "from_1", from_1, "from_quarter", quarter);
+}
+
+static json_t *gate(const sluice_gate_stats *g) {
+    if (!g->heads) return json_null();
+    json_t *hist = json_array();
+    for (int i = 0; i < SLUICE_GATE_BINS; i++) json_array_append_new(hist, json_integer(g->hist[i]));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "mean", sluice__json_number(g->mean), "std",
+                     sluice__json_number(g->std), "min", sluice__json_number(g->min), "max", sluice__json_number(g->max),
+                     "below_0.1", sluice__json_number(g->below_01), "below_0.5", sluice__json_number(g->below_05), "hist",
+                     hist, "below", (json_int_t)g->below, "above", (json_int_t)g->above, "heads_mean",
+                     sluice__json_numbers(g->heads_mean, g->heads));
+}
+
+static json_t *sparsity(const sluice_output_sparsity *s) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mean_abs_before", sluice__json_number(s->mean_abs_before),
+                     "mean_abs_after", sluice__json_number(s->mean_abs_after), "before_0.01", sluice__json_number(s->before_2),
+                     "after_0.01", sluice__json_number(s->after_2), "control_0.01", sluice__json_number(s->control_2),
+                     "before_0.001", sluice__json_number(s->before_3), "after_0.001", sluice__json_number(s->after_3),
+                     "control_0.001", sluice__json_number(s->control_3));
+}
+
+static json_t *layer(const sluice_inspect_layer *l) {
+    json_t *residual = json_pack("{s:o, s:o, s:I}", "max", sluice__json_number(l->residual_max), "median",
+                                 sluice__json_number(l->residual_median), "massive", (json_int_t)l->residual_massive);
+    json_t *max_abs = json_pack("{s:o, s:o, s:o, s:o}", "attn_out", sluice__json_number(l->max_attn_out), "resid_attn",
+                                sluice__json_number(l->max_resid_attn), "ffn_out", sluice__json_number(l->max_ffn_out),
+                                "resid_ffn", sluice__json_number(l->max_resid_ffn));
+    json_t *peak = json_pack("{s:o, s:o, s:o}", "token_0", sluice__json_number(l->peak_first), "others",
+                             sluice__json_number(l->peak_others), "median", sluice__json_number(l->residual_median));
+    json_t *values = json_pack("{s:o, s:o}", "token_0", sluice__json_numbers(l->value_norm_first, l->kv_heads), "others",
+                               sluice__json_numbers(l->value_norm_others, l->kv_heads));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "f_attn", sluice__share_to_json(&l->share),
+                     "f_attn_heads", share_heads(l), "sink_rate_0.3", sluice__json_number(l->sink_rate), "residual", residual,
+                     "max_abs", max_abs, "top3", sluice__json_numbers(l->residual_top3, 3), "first_token_peak", peak,
+                     "value_norm", values, "gate", gate(&l->gate), "sparsity", sparsity(&l->sparsity),
+                     "max_other_key_share", sluice__json_number(l->max_other_key_share));
+}
+
+json_t *sluice__inspection_to_json(const sluice_inspection *r) {
+    json_t *layers = json_array();
+    for (int i = 0; i < r->num_layers; i++) json_array_append_new(layers, layer(&r->layers[i]));
+    return json_pack("{s:I, s:i, s:o, s:o, s:i, s:i, s:o, s:I, s:o, s:o}", "windows", (json_int_t)r->windows, "seq_len",
+                     r->seq_len, "f_attn_mean", sluice__share_to_json(&r->share), "sink_rate_0.3_mean",
+                     sluice__json_number(r->sink_rate), "sink_heads", r->sink_heads, "heads", r->heads, "m_act_mean",
+                     sluice__json_number(r->m_act), "massive_total", (json_int_t)r->massive_total, "gate_mean",
+                     sluice__json_number(r->gate_mean), "layers", layers);
+}
+
+char *sluice_inspection_json(const sluice_inspection *r) {
+    json_t *root = sluice__inspection_to_json(r);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(root);
+    return text;
+}
+
+/* RFC 4648, padded. */
+static json_t *base64(const unsigned char *data, size_t size) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t length = (size + 2) / 3 * 4;
+    char *text = sluice__calloc(length + 1, 1, SLUICE__MEM_OTHER);
+    if (!text) return NULL;
+    for (size_t i = 0, o = 0; i < size; i += 3, o += 4) {
+        unsigned v = (unsigned)data[i] << 16 | (i + 1 < size ? data[i + 1] << 8 : 0) | (i + 2 < size ? data[i + 2] : 0);
+        for (int d = 0; d < 4; d++) text[o + (size_t)d] = digits[v >> (18 - 6 * d) & 63];
+        if (i + 1 >= size) text[o + 2] = '=';
+        if (i + 2 >= size) text[o + 3] = '=';
+    }
+    json_t *s = json_stringn(text, length);
+    sluice__free(text);
+    return s;
+}
+
+static json_t *head_map(const float *probs, size_t count) {
+    unsigned char *bytes = sluice__calloc(count, 1, SLUICE__MEM_OTHER);
+    if (!bytes) return NULL;
+    for (size_t i = 0; i < count; i++) bytes[i] = (unsigned char)lrint(255.0 * fmin(fmax(probs[i], 0), 1));
+    json_t *s = base64(bytes, count);
+    sluice__free(bytes);
+    return s;
+}
+
+static json_t *gate_rows(const sluice_attention_map *map, int layer_index) {
+    json_t *heads = json_array();
+    for (int h = 0; h < map->gate_heads[layer_index]; h++) {
+        json_t *row = json_array();
+        for (int t = 0; t < map->seq_len; t++)
+            json_array_append_new(row, sluice__json_number(map->gate[layer_index][(size_t)h * map->seq_len + t]));
+        json_array_append_new(heads, row);
+    }
+    return heads;
+}
+
+json_t *sluice__map_to_json(const sluice_attention_map *map) {
+    json_t *layers = json_array(), *gates = json_array();
+    size_t square = (size_t)map->seq_len * (size_t)map->seq_len;
+    bool gated = false;
+    for (int i = 0; i < map->num_layers; i++) {
+        json_t *heads = json_array();
+        for (int h = 0; h < map->heads[i]; h++) json_array_append_new(heads, head_map(map->probs[i] + (size_t)h * square, square));
+        json_array_append_new(layers, heads);
+        json_array_append_new(gates, gate_rows(map, i));
+        gated |= map->gate_heads[i] > 0;
+    }
+    if (!gated) {
+        json_decref(gates);
+        gates = json_null();
+    }
+    return json_pack("{s:o, s:o}", "layers", layers, "gate", gates);
+}
