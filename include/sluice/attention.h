@@ -10,8 +10,14 @@
  * Memory is O(T): scores exist one tile at a time (online softmax, Milakov & Gimelshein 2018; Dao 2023).
  * Results are the same bits for the same inputs and thread count.
  *
- * Every tensor is addressed as base + b * stride_batch + t * stride_token + h * head_dim (floats), so that q, k, v and the
- * gate may lie inside one fused projection [B, T, q|k|v|gate]. Strides of 0 mean dense [B, T, heads, head_dim]. */
+ * Every tensor is addressed as base + b * stride_batch + t * stride_token + h * stride_head (floats), so that q, k, v and the
+ * gate may lie inside one fused projection [B, T, q|k|v|gate]. A stride of 0 means packed: all three 0 is a dense
+ * [B, T, heads, head_dim]. Nothing is allocated by or kept for the caller; calls from several threads are independent.
+ *
+ * Refused with SLUICE_ERR_ARGUMENT, naming the argument: sizes below 1, head_dim above 1024, num_heads that num_kv_heads does
+ * not divide, kv_len < q_len, scale 0 or not finite, a key_start outside 0..(the query's own position), NULL tensors, negative
+ * strides, outputs whose rows overlap. NaN and infinity in the tensors give what arithmetic gives, in the rows that see
+ * them; gate logits of +-inf are limits (sigmoid 0 and 1). Outputs must not overlap inputs, except o == y when !gated. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
 #include <stdint.h>
@@ -40,7 +46,7 @@ typedef struct sluice_strided {
 typedef struct sluice_attention_params {
     int batch, q_len, kv_len; /* kv_len >= q_len: query i stands at key position kv_len - q_len + i */
     int num_heads, num_kv_heads, head_dim;
-    float scale;   /* usually 1 / sqrt(head_dim) */
+    float scale;   /* usually 1 / sqrt(head_dim); not 0 */
     float softcap; /* 0 = off */
     int window;    /* keys visible behind and including the query's own; 0 = all */
     const int32_t *key_start; /* [batch, q_len] first visible key of each query (packed documents); NULL = 0 */
