@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The attention layer: projections, q/k norm, RoPE, gated softmax attention, output projection. */
+#ifndef SLUICE_LAYERS_ATTENTION_H
+#define SLUICE_LAYERS_ATTENTION_H
+#include "layers/workspace.h"
+
+/* out = attention(x).   x: [rows, D] normed input; out: [rows, D]. Fills state. */
+sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int layer, const float *x, float *out,
+                                              const sluice__attention_state *state);
+/* dx = d out / d x applied to dout;  grads of the layer's weights are added to. dx may alias dout. */
+sluice_status sluice__attention_layer_backward(const sluice__pass *pass, int layer, const float *dout, const float *x,
+                                               float *dx, const sluice__attention_state *state);
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The key/value cache: one allocation, counted and placed by the same function. */
+#include "layers/cache.h"
+#include "base/memory.h"
+
+static const size_t LIMIT = SIZE_MAX / 4;
+
+static size_t add(size_t a, size_t b) { return a > LIMIT || b > LIMIT ? LIMIT + 1 : a + b; }
+
+/* Bytes in front of the keys and values. */
+static size_t header_bytes(const sluice_config *config) {
+    size_t bytes = sizeof(sluice__cache) + (size_t)config->num_hidden_layers * sizeof(sluice__cache_layer);
+    return (bytes + 63) / 64 * 64;
+}
+
+static size_t tensor_bytes(const sluice_config *config, int layer, int batch, int capacity) {
+    const sluice_layer_spec *spec = &config->layers[layer];
+    size_t width = (size_t)spec->num_key_value_heads * (size_t)spec->head_dim * sizeof(float);
+    size_t bytes = sluice__mul_size(sluice__mul_size((size_t)batch, (size_t)capacity), width);
+    return bytes > LIMIT ? LIMIT + 1 : (bytes + 63) / 64 * 64;
+}
+
+static size_t all_bytes(const sluice_config *config, int batch, int capacity) {
+    size_t bytes = header_bytes(config);
+    for (int i = 0; i < config->num_hidden_layers; i++) {
+        size_t one = tensor_bytes(config, i, batch, capacity);
+        bytes = add(bytes, add(one, one));
+    }
+    return bytes;
+}
+
+int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity) {
+    return (int64_t)all_bytes(config, batch, capacity);
+}
+
+sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity, sluice_error *err) {
+    *out = NULL;
+    if (batch < 1 || capacity < 1)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "key/value cache of batch %d and capacity %d: both have to be at least 1",
+                            batch, capacity);
+    const sluice_config *config = sluice_model_config(model);
+    size_t bytes = all_bytes(config, batch, capacity);
+    char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_CACHE);
+    if (!base) return sluice__no_memory(err, bytes, "the key/value cache");
+    sluice__cache *cache = (void *)base;
+    *cache = (sluice__cache){.model = model, .batch = batch, .capacity = capacity, .layers = (void *)(cache + 1)};
+    base += header_bytes(config);
+    for (int i = 0; i < config->num_hidden_layers; i++) {
+        size_t one = tensor_bytes(config, i, batch, capacity);
+        int64_t width = (int64_t)config->layers[i].num_key_value_heads * config->layers[i].head_dim;
+        cache->layers[i] = (sluice__cache_layer){(void *)base, (void *)(base + one), width};
+        base += 2 * one;
+    }
+    *out = cache;
+    return SLUICE_OK;
+}
+
+void sluice__cache_free(sluice__cache *cache) { sluice__free(cache); }
+
+int sluice__cache_length(const sluice__cache *cache) { return cache->length; }
+
+void sluice__cache_truncate(sluice__cache *cache, int length) {
+    if (length < cache->length) cache->length = length < 0 ? 0 : length;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How layers talk to a probe. */
+#ifndef SLUICE_LAYERS_PROBING_H
+#define SLUICE_LAYERS_PROBING_H
+#include "layers/workspace.h"
+
+/* Which scratch buffer a probe uses for what: attention output before the gate; first-token shares; anything brief. */
+enum { SLUICE__PROBE_UNGATED, SLUICE__PROBE_SHARES, SLUICE__PROBE_MISC };
+
+static inline bool sluice__probe_wants(const sluice__pass *pass, sluice__probe_point point) {
+    return pass->probe && (pass->probe->wants >> point & 1);
+}
+
+/* d3 0 = three dimensions. The caller has checked that the point is wanted. */
+sluice_status sluice__probe_emit(const sluice__pass *pass, sluice__probe_point point, int layer, const float *data,
+                                 int64_t d0, int64_t d1, int64_t d2, int64_t d3);
+/* [B,T,D], if wanted. */
+sluice_status sluice__probe_stream(const sluice__pass *pass, sluice__probe_point point, int layer, const float *data);
+/* [B,T,heads] L2 norms of the vectors of x, if wanted. */
+sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point point, int layer, sluice_strided x, int heads,
+                                  int head_dim);
+/* [B,T,n,w] gate scores after the activation from their logits, if wanted and the layer has a gate. */
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, sluice_strided logits);
+/* [B,T,n,w] gate scores after the activation from their logits, if wanted and the layer has a gate. */
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, sluice_strided logits);
+#endif

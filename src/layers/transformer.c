@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The walk: embedding, layers, final norm, head; and back. Every addition to the residual stream is one pass over memory
+ * with the norm that follows it. Inputs are checked here, once; the layers below rely on it. */
+#include "layers/transformer.h"
+#include "base/error.h"
+#include "kernels/ops.h"
+#include "layers/attention.h"
+#include "layers/cache.h"
+#include "layers/head.h"
+#include "layers/mlp.h"
+#include "layers/probing.h"
+#include "layers/residual.h"
+#include <limits.h>
+
+static sluice_status check_shape(const sluice__workspace *ws, const sluice__input *in, const sluice__cache *cache,
+                                 sluice_error *err) {
+    if (in->batch < 1 || in->seq_len < 1 || (int64_t)in->batch * in->seq_len > ws->rows)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "input of %d x %d tokens: the workspace holds 1..%lld", in->batch,
+                            in->seq_len, (long long)ws->rows);
+    if (!cache) return SLUICE_OK;
+    if (ws->mode == SLUICE__TRAIN)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a key/value cache needs an inference workspace");
+    if (cache->model != ws->model || cache->batch != in->batch)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the key/value cache was made for %s (batch %d, input batch %d)",
+                            cache->model != ws->model ? "another model" : "another batch", cache->batch, in->batch);
+    if (in->seq_len > cache->capacity - cache->length)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the key/value cache is full: %d of %d tokens held, %d more to append",
+                            cache->length, cache->capacity, in->seq_len);
+    return SLUICE_OK;
+}
+
+/* `what` in row-major order must lie in [min, max]. */
+static sluice_status check_range(const int32_t *x, int64_t count, int seq_len, int64_t min, int64_t max, const char *what,
+                                 sluice_error *err) {
+    for (int64_t i = 0; i < count; i++)
+        if (x[i] < min || x[i] > max)
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s at row %lld, token %lld: found %ld, expected %lld..%lld", what,
+                                (long long)(i / seq_len), (long long)(i % seq_len), (long)x[i], (long long)min, (long long)max);
+    return SLUICE_OK;
+}
+
+/* Checks the input and fills *pass. */
+static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                           sluice__cache *cache, const sluice__probe *probe, sluice_error *err) {
+    const sluice_config *config = sluice_model_config(model);
+    if (ws->model != model) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the workspace was made for another model");
+    SLUICE__TRY(check_shape(ws, in, cache, err));
+    int64_t rows = (int64_t)in->batch * in->seq_len, first = cache ? cache->length : 0, last = first + in->seq_len - 1;
+    SLUICE__TRY(check_range(in->ids, rows, in->seq_len, 0, config->vocab_size - 1, "token id", err));
+    if (in->labels)
+        SLUICE__TRY(check_range(in->labels, rows, in->seq_len, INT32_MIN, config->vocab_size - 1, "label", err));
+    if (in->key_start) SLUICE__TRY(check_range(in->key_start, rows, in->seq_len, 0, last, "key_start", err));
+    if (in->positions) {
+        SLUICE__TRY(check_range(in->positions, rows, in->seq_len, 0, INT32_MAX - 1, "position", err));
+        last = 0;
+        for (int64_t i = 0; i < rows; i++)
+            if (in->positions[i] > last) last = in->positions[i];
+    } else {
+        for (int64_t i = 0; i < rows; i++) ws->positions[i] = (int32_t)(first + i % in->seq_len);
+    }
+    SLUICE__TRY(sluice__rope_cache_reserve(&ws->rope, last, err));
+    *pass = (sluice__pass){config,        ws,    in->batch, in->seq_len, rows, in->positions ? in->positions : ws->positions,
+                           in->key_start, cache, probe,     err};
+    return SLUICE_OK;
+}
+
+/* The residual stream after layer `layer`, the norm of it that is read next, and that norm's weight. */
+typedef struct next_norm {
+    float *h, *x, *rstd;
+    const float *weight;
+    float *dweight; /* NULL in inference */
+} next_norm;
+
+static next_norm norm_in_front_of(const sluice__workspace *ws, int layer) {
+    const sluice__weights *w = sluice__model_weights(ws->model);
+    bool train = ws->mode == SLUICE__TRAIN;
+    if (layer == sluice_model_config(ws->model)->num_hidden_layers)
+        return (next_norm){ws->h_out, ws->x_out, ws->rstd_out, w->norm, train ? ws->grads.norm : NULL};
+    const sluice__layer_state *s = &ws->layers[layer];
+    return (next_norm){s->h_in, s->x1, s->rstd1, w->layers[layer].input_norm, train ? ws->grads.layers[layer].input_norm : NULL};
+}
+
+/* h = in + branch;  x = norm(h) */
+static void add_norm(const sluice__pass *pass, float *h, float *x, float *rstd, const float *in, const float *branch,
+                     const float *weight) {
+    sluice__add_rms_norm_forward(h, x, rstd, in, branch, weight, pass->rows, pass->config->hidden_size,
+                                 (float)pass->config->rms_norm_eps, sluice__norm_offset(pass->config));
+}
+
+static sluice_status layer_forward(const sluice__pass *pass, int i) {
+    const sluice__layer_state *s = &pass->ws->layers[i];
+    const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[i];
+    SLUICE__TRY(sluice__attention_layer_forward(pass, i, s->x1, s->attention_out.raw, &s->attention));
+    sluice__branch_forward(pass, i, w->post_self_attn_norm, &s->attention_out);
+    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_OUT, i, s->attention_out.out));
+    add_norm(pass, s->h_mid, s->x2, s->rstd2, s->h_in, s->attention_out.out, w->post_attention_norm);
+    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_RESID_ATTN, i, s->h_mid));
+    sluice__mlp_forward(pass, i, s->x2, s->mlp_out.raw, &s->mlp);
+    sluice__branch_forward(pass, i, w->post_mlp_norm, &s->mlp_out);
+    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_OUT, i, s->mlp_out.out));
+    next_norm next = norm_in_front_of(pass->ws, i + 1);
+    add_norm(pass, next.h, next.x, next.rstd, s->h_mid, s->mlp_out.out, next.weight);
+    return sluice__probe_stream(pass, SLUICE__PROBE_RESID_FFN, i, next.h);
+}
+
+/* From token ids to ws->x_out, the final norm of the residual stream. */
+static sluice_status body_forward(const sluice__pass *pass, const int32_t *ids) {
+    const sluice_config *config = pass->config;
+    next_norm first = norm_in_front_of(pass->ws, 0);
+    sluice__embedding_forward(first.h, sluice__model_weights(pass->ws->model)->embed_tokens, ids, pass->rows, config->hidden_size);
+    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_EMBEDDING, -1, first.h));
+    sluice__rms_norm_forward(first.x, first.rstd, first.h, first.weight, pass->rows, config->hidden_size,
+                             (float)config->rms_norm_eps, sluice__norm_offset(config));
+    for (int i = 0; i < config->num_hidden_layers; i++) SLUICE__TRY(layer_forward(pass, i));
+    return SLUICE_OK;
+}
+
+sluice_status sluice__forward(const sluice_model *model, sluice__workspace *ws, const sluice__input *in, sluice__cache *cache,
+                              const sluice__probe *probe, sluice__logits which, float *logits, sluice_error *err) {
+    sluice__pass pass;
+    SLUICE__TRY(begin(&pass, model, ws, in, cache, probe, err));
+    SLUICE__TRY(body_forward(&pass, in->ids));
+    sluice__head_logits(&pass, ws->x_out, which, logits);
+    if (cache) cache->length += in->seq_len;
+    return SLUICE_OK;
+}
+
+static sluice_status need_labels(const sluice__input *in, sluice_error *err) {
+    return in->labels ? SLUICE_OK : sluice__fail(err, SLUICE_ERR_ARGUMENT, "a loss needs labels");
+}
+
+sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                               const sluice__probe *probe, float *nll, sluice__loss *loss, sluice_error *err) {
+    sluice__pass pass;
+    SLUICE__TRY(need_labels(in, err));
+    SLUICE__TRY(begin(&pass, model, ws, in, NULL, probe, err));
+    SLUICE__TRY(body_forward(&pass, in->ids));
+    sluice__head_loss(&pass, ws->x_out, in->labels, nll ? nll : ws->nll, loss, 0.0f, NULL);
+    return SLUICE_OK;
+}
+
+/* ws->back.dh += backward of a norm for the gradient in ws->back.dx (or = when !accumulate). */
+static void norm_backward(const sluice__pass *pass, float *dweight, const float *h, const float *weight, const float *rstd,
+                          bool accumulate) {
+    const sluice__backward_state *b = &pass->ws->back;
+    sluice__rms_norm_backward(b->dh, dweight, b->dx, h, weight, rstd, pass->rows, pass->config->hidden_size,
+                              sluice__norm_offset(pass->config), accumulate);
+}
+
+static sluice_status layer_backward(const sluice__pass *pass, int i) {
+    const sluice__layer_state *s = &pass->ws->layers[i];
+    const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[i], *g = &pass->ws->grads.layers[i];
+    const sluice__backward_state *b = &pass->ws->back;
+    const float *d = sluice__branch_backward(pass, i, w->post_mlp_norm, g->post_mlp_norm, b->dh, &s->mlp_out);
+    sluice__mlp_backward(pass, i, d, s->x2, b->dx, &s->mlp);
+    norm_backward(pass, g->post_attention_norm, s->h_mid, w->post_attention_norm, s->rstd2, true);
+    d = sluice__branch_backward(pass, i, w->post_self_attn_norm, g->post_self_attn_norm, b->dh, &s->attention_out);
+    SLUICE__TRY(sluice__attention_layer_backward(pass, i, d, s->x1, b->dx, &s->attention));
+    norm_backward(pass, g->input_norm, s->h_in, w->input_norm, s->rstd1, true);
+    return SLUICE_OK;
+}
+
+sluice_status sluice__loss_and_grads(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                                     const sluice__probe *probe, double loss_scale, float *grads, sluice__loss *loss,
+                                     sluice_error *err) {
+    if (ws->mode != SLUICE__TRAIN) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "gradients need a training workspace");
+    if (loss_scale == 0) return sluice__evaluate(model, ws, in, probe, NULL, loss, err);
+    sluice__pass pass;
+    SLUICE__TRY(need_labels(in, err));
+    SLUICE__TRY(begin(&pass, model, ws, in, NULL, probe, err));
+    sluice__weights_bind(model, grads, &ws->grads);
+    SLUICE__TRY(body_forward(&pass, in->ids));
+    sluice__head_loss(&pass, ws->x_out, in->labels, ws->nll, loss, (float)loss_scale, ws->back.dx);
+    int layers = pass.config->num_hidden_layers;
+    next_norm last = norm_in_front_of(ws, layers);
+    norm_backward(&pass, last.dweight, last.h, last.weight, last.rstd, false);
+    for (int i = layers - 1; i >= 0; i--) SLUICE__TRY(layer_backward(&pass, i));
+    sluice__embedding_backward(ws->grads.embed_tokens, ws->back.dh, in->ids, pass.rows, pass.config->hidden_size,
+                               pass.config->vocab_size);
+    return SLUICE_OK;
+}

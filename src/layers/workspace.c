@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One allocation per workspace. A single function lays out everything by moving a cursor; run without a base address it
+ * only counts, which is how the memory plan and the allocation agree to the byte. Buffers that are never alive together
+ * (attention scratch and MLP scratch) start at the same place. */
+#include "layers/workspace.h"
+#include "base/memory.h"
+#include <assert.h>
+
+enum {
+    ALIGN = 64,
+    HEAD_BYTES = 16 << 20, /* a block of logits: it should stay in the last cache between its four uses */
+    HEAD_ROWS_MIN = 32,    /* below this the two weight matrices are read too often */
+};
+
+static const size_t LIMIT = SIZE_MAX / 4; /* more than can be allocated; sums up to it do not wrap */
+
+typedef struct arena {
+    char *base; /* NULL: count only */
+    size_t at, peak;
+} arena;
+
+static void *take(arena *a, int64_t count, size_t size) {
+    void *p = a->base ? a->base + a->at : NULL;
+    size_t bytes = sluice__mul_size((size_t)count, size);
+    if (bytes > LIMIT || a->at > LIMIT) a->at = LIMIT + 1;
+    else a->at += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (a->at > a->peak) a->peak = a->at;
+    return p;
+}
+
+static float *floats(arena *a, int64_t rows, int64_t width) {
+    return take(a, rows, sluice__mul_size((size_t)width, sizeof(float)));
+}
+
+typedef struct plan {
+    const sluice_config *config;
+    int64_t rows;
+    bool train;
+} plan;
+
+static int64_t qkvg_rows(const sluice_config *c, int layer) {
+    sluice__layer_sizes s = sluice__layer_sizes_of(c, layer);
+    return (int64_t)s.q_rows + s.k_rows + s.v_rows + s.gate_rows;
+}
+
+static int64_t padded(int64_t width) { return (width + 15) / 16 * 16; }
+
+static void take_attention(arena *a, const plan *p, int layer, sluice__attention_state *s) {
+    const sluice_layer_spec *spec = &p->config->layers[layer];
+    int64_t heads = spec->num_attention_heads, kv = spec->num_key_value_heads, dim = spec->head_dim;
+    bool gated = spec->gate.position != SLUICE_GATE_NONE;
+    s->stride = padded(qkvg_rows(p->config, layer));
+    s->qkvg = floats(a, p->rows, s->stride);
+    if (spec->qk_norm) {
+        s->q = floats(a, p->rows, heads * dim);
+        s->k = floats(a, p->rows, kv * dim);
+        s->q_rstd = p->train ? floats(a, p->rows, heads) : NULL;
+        s->k_rstd = p->train ? floats(a, p->rows, kv) : NULL;
+    }
+    s->y = floats(a, p->rows, heads * dim);
+    s->o = !p->train ? NULL : gated ? floats(a, p->rows, heads * dim) : s->y;
+    s->lse = p->train ? floats(a, p->rows, heads) : NULL;
+}
+
+/* `temporary` is shared by all branches. In TRAIN what backward reads gets a place of its own. */
+static void take_branch(arena *a, const plan *p, const sluice_layer_spec *spec, float *temporary, sluice__branch_state *s) {
+    int64_t width = p->config->hidden_size;
+    bool clip = spec->residual_clip > 0, norm = spec->sandwich_norm;
+    s->out = temporary;
+    s->normed = p->train && clip ? floats(a, p->rows, width) : temporary;
+    s->raw = !p->train || !norm ? s->normed : floats(a, p->rows, width);
+    s->rstd = p->train && norm ? floats(a, p->rows, 1) : NULL;
+}
+
+static void take_mlp(arena *a, const plan *p, const sluice_layer_spec *spec, sluice__mlp_state *s) {
+    s->gate_up = floats(a, p->rows, 2 * (int64_t)spec->intermediate_size);
+    s->act = floats(a, p->rows, spec->intermediate_size);
+}
+
+/* h_in, x1 and rstd1 of layer 0 and, after every branch, the next residual and its norm. */
+static void take_train(arena *a, const plan *p, sluice__workspace *ws, sluice__layer_state *layers) {
+    int64_t width = p->config->hidden_size;
+    float *temporary = floats(a, p->rows, width);
+    for (int i = 0; i < p->config->num_hidden_layers; i++) {
+        const sluice_layer_spec *spec = &p->config->layers[i];
+        sluice__layer_state *s = &layers[i];
+        s->h_in = floats(a, p->rows, width);
+        s->x1 = floats(a, p->rows, width);
+        s->rstd1 = floats(a, p->rows, 1);
+        take_attention(a, p, i, &s->attention);
+        take_branch(a, p, spec, temporary, &s->attention_out);
+        s->h_mid = floats(a, p->rows, width);
+        s->x2 = floats(a, p->rows, width);
+        s->rstd2 = floats(a, p->rows, 1);
+        take_mlp(a, p, spec, &s->mlp);
+        take_branch(a, p, spec, temporary, &s->mlp_out);
+    }
+    ws->h_out = floats(a, p->rows, width);
+    ws->x_out = floats(a, p->rows, width);
+    ws->rstd_out = floats(a, p->rows, 1);
+}
+
+static void take_infer(arena *a, const plan *p, sluice__workspace *ws, sluice__layer_state *layers) {
+    int64_t width = p->config->hidden_size;
+    ws->h_out = floats(a, p->rows, width);
+    ws->x_out = floats(a, p->rows, width);
+    ws->rstd_out = NULL;
+    float *temporary = floats(a, p->rows, width);
+    size_t shared = a->at;
+    for (int i = 0; i < p->config->num_hidden_layers; i++) {
+        const sluice_layer_spec *spec = &p->config->layers[i];
+        sluice__layer_state *s = &layers[i];
+        s->h_in = s->h_mid = ws->h_out;
+        s->x1 = s->x2 = ws->x_out;
+        s->rstd1 = s->rstd2 = NULL;
+        take_branch(a, p, spec, temporary, &s->attention_out);
+        take_branch(a, p, spec, temporary, &s->mlp_out);
+        a->at = shared;
+        take_attention(a, p, i, &s->attention);
+        a->at = shared;
+        take_mlp(a, p, spec, &s->mlp);
+        a->at = shared;
+    }
+    a->at = a->peak;
+}
+
+static void take_backward(arena *a, const plan *p, sluice__backward_state *s) {
+    int64_t width = p->config->hidden_size, stride = 0, heads_dim = 0, inner = 0;
+    bool branch = false;
+    for (int i = 0; i < p->config->num_hidden_layers; i++) {
+        const sluice_layer_spec *spec = &p->config->layers[i];
+        int64_t qkvg = padded(qkvg_rows(p->config, i)), hd = (int64_t)spec->num_attention_heads * spec->head_dim;
+        stride = qkvg > stride ? qkvg : stride;
+        heads_dim = hd > heads_dim ? hd : heads_dim;
+        inner = spec->intermediate_size > inner ? spec->intermediate_size : inner;
+        branch |= spec->sandwich_norm || spec->residual_clip > 0;
+    }
+    s->dh = floats(a, p->rows, width);
+    s->dx = floats(a, p->rows, width);
+    s->dbranch = branch ? floats(a, p->rows, width) : NULL;
+    size_t shared = a->at;
+    s->dqkvg = floats(a, p->rows, stride);
+    s->dy = floats(a, p->rows, heads_dim);
+    a->at = shared;
+    s->dgate_up = floats(a, p->rows, 2 * inner);
+    s->dact = floats(a, p->rows, inner);
+    a->at = a->peak;
+}
+
+static int64_t head_rows(const sluice_config *c, int64_t rows) {
+    int64_t block = HEAD_BYTES / ((int64_t)c->vocab_size * (int64_t)sizeof(float));
+    if (block < HEAD_ROWS_MIN) block = HEAD_ROWS_MIN;
+    return block < rows ? block : rows;
+}
+
+/* Places everything. layers is a scratch array of num_hidden_layers states when only counting. */
+static size_t lay_out(const plan *p, char *base, sluice__workspace *ws, sluice__layer_state *counting) {
+    arena a = {.base = base};
+    int layers = p->config->num_hidden_layers;
+    take(&a, 1, sizeof *ws);
+    ws->layers = take(&a, layers, sizeof *ws->layers);
+    ws->grads.layers = take(&a, p->train ? layers : 0, sizeof *ws->grads.layers);
+    ws->rope.tables = take(&a, layers, sizeof *ws->rope.tables);
+    ws->rope.table_of_layer = take(&a, layers, sizeof *ws->rope.table_of_layer);
+    ws->positions = take(&a, p->rows, sizeof *ws->positions);
+    ws->nll = floats(&a, p->rows, 1);
+    ws->head_rows = head_rows(p->config, p->rows);
+    ws->logits = floats(&a, ws->head_rows, p->config->vocab_size);
+    sluice__layer_state *states = base ? ws->layers : counting;
+    if (p->train) {
+        take_train(&a, p, ws, states);
+        take_backward(&a, p, &ws->back);
+    } else {
+        take_infer(&a, p, ws, states);
+    }
+    return a.peak;
+}
+
+/* Counts bytes of the arena; SIZE_MAX when there is no memory even for counting. */
+static size_t arena_bytes(const plan *p) {
+    sluice__workspace ws = {0};
+    sluice__layer_state *states = sluice__calloc((size_t)p->config->num_hidden_layers, sizeof *states, SLUICE__MEM_OTHER);
+    if (!states) return SIZE_MAX;
+    size_t bytes = lay_out(p, NULL, &ws, states);
+    sluice__free(states);
+    return bytes;
+}
+
+int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_len, sluice__mode mode) {
+    plan p = {config, (int64_t)batch * seq_len, mode == SLUICE__TRAIN};
+    size_t bytes = arena_bytes(&p);
+    return bytes > INT64_MAX / 2 ? INT64_MAX / 2 : (int64_t)bytes + sluice__rope_cache_bytes(config, seq_len);
+}
+
+sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model *model, int batch, int seq_len,
+                                    sluice__mode mode, sluice_error *err) {
+    *out = NULL;
+    if (batch < 1 || seq_len < 1)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "workspace of batch %d and length %d: both have to be at least 1",
+                            batch, seq_len);
+    plan p = {sluice_model_config(model), (int64_t)batch * seq_len, mode == SLUICE__TRAIN};
+    size_t bytes = arena_bytes(&p);
+    char *base = bytes == SIZE_MAX ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_ACTIVATIONS);
+    if (!base) return sluice__no_memory(err, bytes, "activations");
+    sluice__workspace *ws = (void *)base;
+    lay_out(&p, base, ws, NULL);
+    ws->model = model;
+    ws->rows = p.rows;
+    ws->mode = mode;
+    sluice__rope_cache_init(&ws->rope, p.config);
+    sluice_status st = sluice__rope_cache_reserve(&ws->rope, seq_len - 1, err);
+    if (st != SLUICE_OK) {
+        sluice__workspace_free(ws);
+        return st;
+    }
+    *out = ws;
+    return SLUICE_OK;
+}
+
+void sluice__workspace_free(sluice__workspace *ws) {
+    if (!ws) return;
+    sluice__rope_cache_free(&ws->rope);
+    for (int i = 0; i < SLUICE__PROBE_BUFFERS; i++) sluice__free(ws->probe_buffer[i]);
+    sluice__free(ws);
+}
+
+float *sluice__probe_scratch(const sluice__pass *pass, int which, int64_t count) {
+    sluice__workspace *ws = pass->ws;
+    assert(which >= 0 && which < SLUICE__PROBE_BUFFERS);
+    if (ws->probe_capacity[which] >= count) return ws->probe_buffer[which];
+    sluice__free(ws->probe_buffer[which]);
+    ws->probe_buffer[which] = sluice__calloc((size_t)count, sizeof(float), SLUICE__MEM_ACTIVATIONS);
+    ws->probe_capacity[which] = ws->probe_buffer[which] ? count : 0;
+    if (!ws->probe_buffer[which])
+        sluice__no_memory(pass->err, sluice__mul_size((size_t)count, sizeof(float)), "what a probe records");
+    return ws->probe_buffer[which];
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one pass works on: the buffers of every layer, scratch, rotary tables, and the facts that all layers share.
+ * In TRAIN every layer has buffers of its own, because backward reads them; in INFER all layers point at the same ones,
+ * and the pointers that only backward needs are NULL. Letters: rows = batch * seq_len, D hidden, H query heads, K key/value
+ * heads, d head_dim, F intermediate_size, V vocabulary. */
+#ifndef SLUICE_LAYERS_WORKSPACE_H
+#define SLUICE_LAYERS_WORKSPACE_H
+#include "layers/rope.h"
+#include "layers/transformer.h"
+#include <stddef.h>
+
+/* One attention layer. `stride` is the distance between tokens in qkvg: its rows padded to whole cache lines. */
+typedef struct sluice__attention_state {
+    int64_t stride;
+    float *qkvg;            /* [rows, q | k | v | gate] projections, before norm and RoPE when qk_norm */
+    float *q, *k;           /* [rows, H*d], [rows, K*d] after norm and RoPE; NULL without qk_norm: then qkvg holds them */
+    float *q_rstd, *k_rstd; /* [rows, H], [rows, K]; TRAIN with qk_norm */
+    float *o;               /* [rows, H*d] before the gate; TRAIN; equal to y without a gate; NULL in INFER */
+    float *y;               /* [rows, H*d] after the gate */
+    float *lse;             /* [B, H, T]; TRAIN */
+} sluice__attention_state;
+
+/* What a branch (attention or MLP) hands to the residual stream: out = clip(norm(raw)). Steps that the layer does not have
+ * share a buffer. */
+typedef struct sluice__branch_state {
+    float *raw, *normed, *out; /* [rows, D] */
+    float *rstd;               /* [rows]; TRAIN with sandwich_norm */
+} sluice__branch_state;
+
+typedef struct sluice__mlp_state {
+    float *gate_up; /* [rows, 2F] */
+    float *act;     /* [rows, F] */
+} sluice__mlp_state;
+
+typedef struct sluice__layer_state {
+    float *h_in, *x1, *rstd1; /* residual before the layer [rows, D], its norm, [rows] */
+    sluice__attention_state attention;
+    sluice__branch_state attention_out;
+    float *h_mid, *x2, *rstd2; /* residual after attention, its norm */
+    sluice__mlp_state mlp;
+    sluice__branch_state mlp_out;
+} sluice__layer_state;
+
+/* Gradients on the way back; attention and MLP scratch lie over each other. */
+typedef struct sluice__backward_state {
+    float *dh;             /* [rows, D] of the residual stream */
+    float *dbranch;        /* [rows, D] of a branch before norm and clip; NULL when no layer has either */
+    float *dx;             /* [rows, D] of a normed input */
+    float *dqkvg, *dy;     /* [rows, stride], [rows, H*d] */
+    float *dgate_up, *dact; /* [rows, 2F], [rows, F] */
+} sluice__backward_state;
+
+enum { SLUICE__PROBE_BUFFERS = 3 };
+
+struct sluice__workspace {
+    const sluice_model *model;
+    int64_t rows; /* capacity */
+    sluice__mode mode;
+    sluice__layer_state *layers;
+    float *h_out, *x_out, *rstd_out; /* residual after the last layer, final norm */
+    sluice__backward_state back;
+    float *logits; /* [head_rows, V] one block of the loss head */
+    int64_t head_rows;
+    float *nll;         /* [rows] */
+    int32_t *positions; /* [rows] when the caller gives none */
+    sluice__weights grads;
+    sluice__rope_cache rope;
+    float *probe_buffer[SLUICE__PROBE_BUFFERS]; /* made when a probe first wants them */
+    int64_t probe_capacity[SLUICE__PROBE_BUFFERS];
+};
+
+/* One pass: what every layer function gets. */
+typedef struct sluice__pass {
+    const sluice_config *config;
+    sluice__workspace *ws;
+    int batch, seq_len;
+    int64_t rows;
+    const int32_t *positions; /* [rows] */
+    const int32_t *key_start; /* [rows] or NULL */
+    sluice__cache *cache;     /* or NULL */
+    const sluice__probe *probe;
+    sluice_error *err;
+} sluice__pass;
+
+static inline float sluice__norm_offset(const sluice_config *config) {
+    return config->norm == SLUICE_NORM_ONE_PLUS ? 1.0f : 0.0f;
+}
+
+/* A buffer of at least `count` floats that stays with the workspace; NULL (with err set) when it cannot be had. */
+float *sluice__probe_scratch(const sluice__pass *pass, int which, int64_t count);
+#endif
