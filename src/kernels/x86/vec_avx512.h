@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A thin layer over AVX-512 (F, BW, DQ, VL), with the names of vec_avx2.h. */
+#ifndef SLUICE_KERNELS_X86_VEC_AVX512_H
+#define SLUICE_KERNELS_X86_VEC_AVX512_H
+#include <immintrin.h>
+#include <stdint.h>
+
+enum { VEC = 16 }; /* floats in a vec */
+#define VEC_KERNEL(name) sluice_##name##_avx512
+#define VEC_INLINE static inline __attribute__((always_inline, unused))
+
+typedef __m512 vec;
+typedef __mmask16 vec_mask;
+typedef struct vec_double {
+    __m512d low, high;
+} vec_double;
+
+VEC_INLINE vec vec_load(const float *p) { return _mm512_loadu_ps(p); }
+VEC_INLINE void vec_store(float *p, vec v) { _mm512_storeu_ps(p, v); }
+VEC_INLINE vec_mask vec_lanes(int n) { return (vec_mask)((1u << n) - 1); }
+/* The first n <= VEC floats; the rest read as 0 and are not written. */
+VEC_INLINE vec vec_load_n(const float *p, int n) { return n == VEC ? vec_load(p) : _mm512_maskz_loadu_ps(vec_lanes(n), p); }
+VEC_INLINE void vec_store_n(float *p, vec v, int n) {
+    if (n == VEC) vec_store(p, v);
+    else _mm512_mask_storeu_ps(p, vec_lanes(n), v);
+}
+
+VEC_INLINE vec vec_set(float x) { return _mm512_set1_ps(x); }
+VEC_INLINE vec vec_zero(void) { return _mm512_setzero_ps(); }
+VEC_INLINE vec vec_add(vec a, vec b) { return _mm512_add_ps(a, b); }
+VEC_INLINE vec vec_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
+VEC_INLINE vec vec_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
+VEC_INLINE vec vec_div(vec a, vec b) { return _mm512_div_ps(a, b); }
+VEC_INLINE vec vec_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }   /* a b + c */
+VEC_INLINE vec vec_fnma(vec a, vec b, vec c) { return _mm512_fnmadd_ps(a, b, c); } /* c - a b */
+VEC_INLINE vec vec_sqrt(vec a) { return _mm512_sqrt_ps(a); }
+VEC_INLINE vec vec_round(vec a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/* b when either is NaN. */
+VEC_INLINE vec vec_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+VEC_INLINE vec vec_min(vec a, vec b) { return _mm512_min_ps(a, b); }
+VEC_INLINE vec vec_abs(vec a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
+VEC_INLINE vec vec_neg(vec a) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), a); }
+/* |a| with the sign of s. */
+VEC_INLINE vec vec_copysign(vec a, vec s) { return _mm512_or_ps(vec_abs(a), _mm512_and_ps(_mm512_set1_ps(-0.0f), s)); }
+
+/* Comparisons are false for NaN, but for vec_not_less and vec_unordered. */
+VEC_INLINE vec_mask vec_greater(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+VEC_INLINE vec_mask vec_less(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+VEC_INLINE vec_mask vec_not_less(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); } /* a >= b, or NaN */
+VEC_INLINE vec_mask vec_unordered(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
+VEC_INLINE vec_mask vec_or(vec_mask a, vec_mask b) { return (vec_mask)(a | b); }
+VEC_INLINE vec vec_select(vec_mask m, vec yes, vec no) { return _mm512_mask_blend_ps(m, no, yes); }
+VEC_INLINE unsigned vec_bits(vec_mask m) { return m; } /* bit i = lane i */
+
+VEC_INLINE float vec_sum(vec v) { return _mm512_reduce_add_ps(v); }
+VEC_INLINE float vec_reduce_max(vec v) { return _mm512_reduce_max_ps(v); }
+
+/* p * 2^n for whole n. */
+VEC_INLINE vec vec_scale2(vec p, vec n) { return _mm512_scalef_ps(p, n); }
+
+VEC_INLINE vec_double vec_double_zero(void) { return (vec_double){_mm512_setzero_pd(), _mm512_setzero_pd()}; }
+/* acc += (double)a * a, lane by lane. */
+VEC_INLINE vec_double vec_double_add_square(vec_double acc, vec a) {
+    __m512d l = _mm512_cvtps_pd(_mm512_castps512_ps256(a)), h = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
+    return (vec_double){_mm512_fmadd_pd(l, l, acc.low), _mm512_fmadd_pd(h, h, acc.high)};
+}
+VEC_INLINE double vec_double_sum(vec_double v) { return _mm512_reduce_add_pd(_mm512_add_pd(v.low, v.high)); }
+
+#include "kernels/simd/vec_math.h"
+#endif
