@@ -67,6 +67,8 @@ typedef struct sluice_layer_spec {
     bool qk_norm;   /* RMSNorm per head on q and k before RoPE */
     bool qkv_bias, o_bias;
     sluice_gate_spec gate;
+    bool sdpa_norm; /* RMSNorm over head_dim of every head's attention output, before the gate (one weight for all heads) */
+    bool sdpa_silu; /* SiLU on the attention output, after sdpa_norm and before the gate */
     int intermediate_size; /* SwiGLU width */
     bool sandwich_norm;    /* RMSNorm on attention and MLP outputs before the residual addition */
     float residual_clip;   /* 0 = off */

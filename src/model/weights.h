@@ -16,6 +16,7 @@ typedef struct sluice__layer_weights {
     float *qkv_bias;            /* [q_rows + k_rows + v_rows + gate_rows], NULL without bias */
     float *gate_param;          /* [n*w] input-independent gate; NULL unless gate.input_none */
     float *q_norm, *k_norm;     /* [head_dim]; NULL without qk_norm */
+    float *sdpa_norm;           /* [head_dim]; NULL without sdpa_norm */
     float *o_proj, *o_bias;     /* [D, H*head_dim]; [D] or NULL */
     float *post_self_attn_norm; /* [D]; NULL unless sandwich_norm */
     float *post_attention_norm; /* [D] pre-norm of the MLP: post_attention_layernorm */

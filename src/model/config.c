@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading config.json. The common keys are read here with the family's defaults; the family's own `read` adds what is
+ * particular to it. Every count has a limit, so that no later product can overflow 64 bits: the largest model these limits
+ * allow has fewer than 2^60 parameters. */
+#include "model/config.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "model/family.h"
+#include <math.h>
+#include <string.h>
+
+enum {
+    MAX_VOCAB = 1 << 24,
+    MAX_WIDTH = 1 << 20,
+    MAX_LAYERS = 1 << 12,
+    MAX_HEADS = 1 << 12,
+    MAX_HEAD_DIM = 1 << 12,
+    MAX_POSITIONS = 1 << 30
+};
+
+/* ---- readers shared by families ---- */
+
+static sluice_status read_count(const sluice__json *json, const char *key, int fallback, int max, int *out,
+                                sluice_error *err) {
+    int64_t value = fallback;
+    SLUICE__TRY(sluice__json_int(json, key, fallback == 0, 1, max, &value, err));
+    *out = (int)value;
+    return SLUICE_OK;
+}
+
+sluice_status sluice__read_flag(const sluice__config_reader *r, const char *key, bool fallback, bool *out,
+                                sluice_error *err) {
+    *out = fallback;
+    return sluice__json_bool(&r->json, key, false, out, err);
+}
+
+sluice_status sluice__read_attention_bias(sluice__config_reader *r, sluice_error *err) {
+    bool bias;
+    SLUICE__TRY(sluice__read_flag(r, "attention_bias", false, &bias, err));
+    for (int i = 0; i < r->config->num_hidden_layers; i++) r->config->layers[i].qkv_bias = r->config->layers[i].o_bias = bias;
+    return SLUICE_OK;
+}
+
+void sluice__set_qk_norm(sluice__config_reader *r, bool on) {
+    for (int i = 0; i < r->config->num_hidden_layers; i++) r->config->layers[i].qk_norm = on;
+}
+
+void sluice__set_gate(sluice__config_reader *r, const sluice_gate_spec *gate) {
+    for (int i = 0; i < r->config->num_hidden_layers; i++) r->config->layers[i].gate = *gate;
+}
+
+/* ---- the common part ---- */
+
+static sluice_status read_sizes(sluice__config_reader *r, sluice_error *err) {
+    sluice_config *c = r->config;
+    const sluice__family_defaults *d = &r->family->defaults;
+    SLUICE__TRY(read_count(&r->json, "vocab_size", d->vocab_size, MAX_VOCAB, &c->vocab_size, err));
+    SLUICE__TRY(read_count(&r->json, "hidden_size", d->hidden_size, MAX_WIDTH, &c->hidden_size, err));
+    SLUICE__TRY(read_count(&r->json, "num_hidden_layers", d->num_hidden_layers, MAX_LAYERS, &c->num_hidden_layers, err));
+    SLUICE__TRY(read_count(&r->json, "max_position_embeddings", d->max_position_embeddings, MAX_POSITIONS,
+                           &c->max_position_embeddings, err));
+    c->rms_norm_eps = 1e-6;
+    c->initializer_range = 0.02;
+    SLUICE__TRY(sluice__json_real(&r->json, "rms_norm_eps", false, 0, 1, &c->rms_norm_eps, err));
+    return sluice__json_real(&r->json, "initializer_range", false, 0, 1e3, &c->initializer_range, err);
+}
+
+/* A token id may be a number, null, or for the end of text a list, of which the first is kept. -1 = none. */
+static sluice_status read_token(const sluice__config_reader *r, const char *key, int fallback, int *out, sluice_error *err) {
+    *out = fallback;
+    sluice__json v = sluice__json_get(&r->json, key);
+    if (!v.value) {
+        /* an explicit null means none, whatever the family's default */
+        if (json_object_get(r->json.value, key)) *out = -1;
+        return SLUICE_OK;
+    }
+    if (json_is_array(v.value)) {
+        if (json_array_size(v.value) == 0) return *out = -1, SLUICE_OK;
+        v = sluice__json_at(&v, 0);
+    }
+    if (!json_is_integer(v.value) || json_integer_value(v.value) < -1 || json_integer_value(v.value) >= MAX_VOCAB)
+        return sluice__json_fail(&r->json, key, err, "found no token id, expected one in 0..%d or null", MAX_VOCAB - 1);
+    *out = (int)json_integer_value(v.value);
+    return SLUICE_OK;
+}
+
+static sluice_status read_top(sluice__config_reader *r, sluice_error *err) {
+    sluice_config *c = r->config;
+    const sluice__family_defaults *d = &r->family->defaults;
+    const char *type = "sluice", *act = "silu";
+    SLUICE__TRY(sluice__json_string(&r->json, "model_type", false, &type, err));
+    snprintf(c->model_type, sizeof c->model_type, "%s", type);
+    SLUICE__TRY(read_sizes(r, err));
+    SLUICE__TRY(sluice__json_string(&r->json, "hidden_act", false, &act, err));
+    if (strcmp(act, "silu") && strcmp(act, "swish"))
+        return sluice__json_fail(&r->json, "hidden_act", err, "\"%.40s\" is not supported by this version, only silu", act);
+    c->tie_word_embeddings = d->tie_word_embeddings;
+    SLUICE__TRY(sluice__json_bool(&r->json, "tie_word_embeddings", false, &c->tie_word_embeddings, err));
+    if (r->family->nested)
+        SLUICE__TRY(sluice__json_bool(&r->root, "tie_word_embeddings", false, &c->tie_word_embeddings, err));
+    SLUICE__TRY(read_token(r, "bos_token_id", d->bos_token_id, &c->bos_token_id, err));
+    SLUICE__TRY(read_token(r, "eos_token_id", d->eos_token_id, &c->eos_token_id, err));
+    SLUICE__TRY(read_token(r, "pad_token_id", -1, &c->pad_token_id, err));
+    c->norm = r->family->norm;
+    return SLUICE_OK;
+}
+
+/* Sizes that all layers share. */
+static sluice_status read_layer(const sluice__config_reader *r, sluice_layer_spec *l, sluice_error *err) {
+    const sluice_config *c = r->config;
+    const sluice__family_defaults *d = &r->family->defaults;
+    SLUICE__TRY(read_count(&r->json, "num_attention_heads", d->num_attention_heads, MAX_HEADS, &l->num_attention_heads, err));
+    int kv = d->num_key_value_heads ? d->num_key_value_heads : l->num_attention_heads;
+    SLUICE__TRY(read_count(&r->json, "num_key_value_heads", kv, MAX_HEADS, &l->num_key_value_heads, err));
+    if (l->num_attention_heads % l->num_key_value_heads)
+        return sluice__json_fail(&r->json, "num_key_value_heads", err, "found %d, expected a divisor of num_attention_heads (%d)",
+                                 l->num_key_value_heads, l->num_attention_heads);
+    int head_dim = d->head_dim;
+    if (!head_dim && !sluice__json_has(&r->json, "head_dim")) {
+        if (c->hidden_size % l->num_attention_heads)
+            return sluice__json_fail(&r->json, "hidden_size", err,
+                                     "found %d, expected a multiple of num_attention_heads (%d), or a head_dim",
+                                     c->hidden_size, l->num_attention_heads);
+        head_dim = c->hidden_size / l->num_attention_heads;
+    }
+    SLUICE__TRY(read_count(&r->json, "head_dim", head_dim, MAX_HEAD_DIM, &l->head_dim, err));
+    if (l->head_dim % 2) return sluice__json_fail(&r->json, "head_dim", err, "found %d, expected an even number", l->head_dim);
+    SLUICE__TRY(read_count(&r->json, "intermediate_size", d->intermediate_size, MAX_WIDTH, &l->intermediate_size, err));
+    l->attention_scale = (float)(1.0 / sqrt(l->head_dim));
+    return SLUICE_OK;
+}
+
+/* ---- layer kinds ---- */
+
+typedef enum layer_kind { KIND_FULL, KIND_SLIDING, KIND_OTHER } layer_kind;
+
+static layer_kind kind_of(const char *name) {
+    if (!strcmp(name, "full_attention") || !strcmp(name, "attention")) return KIND_FULL;
+    return strcmp(name, "sliding_attention") ? KIND_OTHER : KIND_SLIDING;
+}
+
+/* Kinds that transformers knows and this version cannot compute. */
+static const char *const unsupported_kinds[] = {"linear_attention", "mamba", "chunked_attention", "compressed_sparse_attention",
+                                                "heavily_compressed_attention", "indexed_attention", "conv", "hybrid",
+                                                "moe", "sparse", "dense", NULL};
+
+static sluice_status refuse_kind(const sluice__json *at, int layer, const char *name, sluice_error *err) {
+    for (int i = 0; unsupported_kinds[i]; i++)
+        if (!strcmp(unsupported_kinds[i], name))
+            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: %s: layer %d is %s, which is not supported by this version",
+                                at->file, at->path, layer, name);
+    return sluice__json_fail(at, NULL, err, "layer %d: found \"%.40s\", expected full_attention or sliding_attention", layer, name);
+}
+
+static sluice_status read_window(const sluice__config_reader *r, int *window, sluice_error *err) {
+    int64_t value = r->family->sliding ? 4096 : 0;
+    if (json_is_null(json_object_get(r->json.value, "sliding_window"))) value = 0;
+    SLUICE__TRY(sluice__json_int(&r->json, "sliding_window", false, 0, MAX_POSITIONS, &value, err));
+    bool use = true;
+    if (r->family->sliding) SLUICE__TRY(sluice__read_flag(r, "use_sliding_window", false, &use, err));
+    *window = use ? (int)value : 0;
+    return SLUICE_OK;
+}
+
+static sluice_status kinds_from_list(const sluice__config_reader *r, const sluice__json *list, int window, sluice_error *err) {
+    sluice_config *c = r->config;
+    if (!json_is_array(list->value) || json_array_size(list->value) < (size_t)c->num_hidden_layers)
+        return sluice__json_fail(&r->json, "layer_types", err, "found %zu entries, expected one for each of %d layers",
+                                 json_array_size(list->value), c->num_hidden_layers);
+    if (json_array_size(list->value) != (size_t)c->num_hidden_layers)
+        return sluice__json_fail(&r->json, "layer_types", err, "found %zu entries, expected num_hidden_layers (%d)",
+                                 json_array_size(list->value), c->num_hidden_layers);
+    for (int i = 0; i < c->num_hidden_layers; i++) {
+        const char *name = json_string_value(json_array_get(list->value, (size_t)i));
+        if (!name) return sluice__json_fail(list, NULL, err, "entry %d is not a string", i);
+        layer_kind kind = kind_of(name);
+        if (kind == KIND_OTHER) return refuse_kind(list, i, name, err);
+        if (kind == KIND_SLIDING && !window)
+            return sluice__json_fail(list, NULL, err, "layer %d is sliding_attention, but sliding_window is absent or off", i);
+        c->layers[i].sliding_window = kind == KIND_SLIDING ? window : 0;
+    }
+    return SLUICE_OK;
+}
+
+/* Without layer_types: the family's rule. */
+static sluice_status kinds_by_rule(const sluice__config_reader *r, int window, sluice_error *err) {
+    sluice_config *c = r->config;
+    if (r->family->full_attention_interval) {
+        int interval;
+        SLUICE__TRY(read_count(&r->json, "full_attention_interval", r->family->full_attention_interval, MAX_LAYERS, &interval, err));
+        if (interval > 1)
+            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                                "%s: without layer_types, full_attention_interval %d makes layer 0 linear_attention, which is "
+                                "not supported by this version", r->json.file, interval);
+    }
+    if (!r->family->sliding || !window) return SLUICE_OK;
+    int64_t first = 28;
+    SLUICE__TRY(sluice__json_int(&r->json, "max_window_layers", false, 0, MAX_LAYERS, &first, err));
+    for (int i = 0; i < c->num_hidden_layers; i++) c->layers[i].sliding_window = i >= first ? window : 0;
+    return SLUICE_OK;
+}
+
+static sluice_status read_kinds(const sluice__config_reader *r, sluice_error *err) {
+    int window;
+    SLUICE__TRY(read_window(r, &window, err));
+    sluice__json list = sluice__json_get(&r->json, "layer_types");
+    return list.value ? kinds_from_list(r, &list, window, err) : kinds_by_rule(r, window, err);
+}
+
+/* ---- putting it together ---- */
+
+static sluice_status read_layers(sluice__config_reader *r, sluice_error *err) {
+    sluice_config *c = r->config;
+    sluice_layer_spec first = {0};
+    SLUICE__TRY(read_layer(r, &first, err));
+    c->layers = sluice__calloc((size_t)c->num_hidden_layers, sizeof *c->layers, SLUICE__MEM_OTHER);
+    if (!c->layers) return sluice__no_memory(err, (size_t)c->num_hidden_layers * sizeof *c->layers, "the layers");
+    for (int i = 0; i < c->num_hidden_layers; i++) c->layers[i] = first;
+    SLUICE__TRY(read_kinds(r, err));
+    for (int i = 0; i < c->num_hidden_layers; i++) {
+        const char *kind = c->layers[i].sliding_window ? "sliding_attention" : "full_attention";
+        SLUICE__TRY(sluice__rope_read(&c->layers[i].rope, &r->json, kind, c->layers[i].head_dim, c->max_position_embeddings,
+                                      10000.0, r->family->defaults.partial_rotary_factor, err));
+    }
+    return r->family->read(r, err);
+}
+
+sluice_status sluice__config_read(sluice_config *out, sluice__file_layout *layout, const sluice__json *root,
+                                  sluice_error *err) {
+    *out = (sluice_config){0};
+    sluice__file_layout own_layout;
+    sluice__config_reader r = {.root = *root, .json = *root, .config = out, .layout = layout ? layout : &own_layout};
+    if (!json_is_object(root->value)) return sluice__json_fail(root, NULL, err, "expected a JSON object");
+    SLUICE__TRY(sluice__family_find(&r.family, root, err));
+    if (r.family->nested) {
+        r.json = sluice__json_get(root, r.family->nested);
+        if (!json_is_object(r.json.value)) return sluice__json_fail(root, r.family->nested, err, "expected an object");
+    }
+    *r.layout = (sluice__file_layout){.family = r.family,
+                                      .gate_packing = r.family->gate_packing,
+                                      .prefix = r.family->prefix ? r.family->prefix : "model."};
+    sluice_status st = read_top(&r, err);
+    if (st == SLUICE_OK) st = read_layers(&r, err);
+    if (st != SLUICE_OK) sluice_config_free(out);
+    return st;
+}
+
+sluice_status sluice__config_read_file(sluice_config *out, sluice__file_layout *layout, const char *path, sluice_error *err) {
+    *out = (sluice_config){0};
+    json_t *root;
+    SLUICE__TRY(sluice__json_load(&root, path, err));
+    sluice__json view = sluice__json_view(root, path);
+    sluice_status st = sluice__config_read(out, layout, &view, err);
+    json_decref(root);
+    return st;
+}
+
+sluice_status sluice_config_load(sluice_config *out, const char *path, sluice_error *err) {
+    return sluice__config_read_file(out, NULL, path, err);
+}
+
+sluice_status sluice_config_parse(sluice_config *out, const char *json, const char *name, sluice_error *err) {
+    *out = (sluice_config){0};
+    json_t *root;
+    SLUICE__TRY(sluice__json_parse(&root, json, strlen(json), name, err));
+    sluice__json view = sluice__json_view(root, name);
+    sluice_status st = sluice__config_read(out, NULL, &view, err);
+    json_decref(root);
+    return st;
+}
+
+void sluice_config_free(sluice_config *c) {
+    for (int i = 0; c->layers && i < c->num_hidden_layers; i++) sluice__rope_free(&c->layers[i].rope);
+    sluice__free(c->layers);
+    *c = (sluice_config){0};
+}
+
+sluice_status sluice__config_copy(sluice_config *out, const sluice_config *in, sluice_error *err) {
+    *out = *in;
+    size_t n = (size_t)in->num_hidden_layers;
+    out->layers = sluice__calloc(n, sizeof *out->layers, SLUICE__MEM_OTHER);
+    if (!out->layers) return sluice__no_memory(err, n * sizeof *out->layers, "the layers");
+    sluice_status st = SLUICE_OK;
+    for (size_t i = 0; i < n; i++) {
+        out->layers[i] = in->layers[i];
+        out->layers[i].rope.long_factor = out->layers[i].rope.short_factor = NULL;
+    }
+    for (size_t i = 0; i < n && st == SLUICE_OK; i++) st = sluice__rope_copy(&out->layers[i].rope, &in->layers[i].rope, err);
+    if (st != SLUICE_OK) sluice_config_free(out);
+    return st;
+}
+
+sluice_status sluice__config_override_rope(sluice_config *config, const char *json, sluice_error *err) {
+    json_t *parameters;
+    SLUICE__TRY(sluice__json_parse(&parameters, json, strlen(json), "RoPE override", err));
+    json_t *root = json_pack("{s:o}", "rope_parameters", parameters);
+    if (!root) return sluice__no_memory(err, strlen(json), "the RoPE override");
+    sluice__json view = sluice__json_view(root, "RoPE override");
+    sluice_status st = SLUICE_OK;
+    for (int i = 0; i < config->num_hidden_layers && st == SLUICE_OK; i++) {
+        sluice_layer_spec *l = &config->layers[i];
+        if (!l->rope.enabled) continue;
+        sluice_rope_spec fresh;
+        st = sluice__rope_read(&fresh, &view, l->sliding_window ? "sliding_attention" : "full_attention", l->head_dim,
+                               config->max_position_embeddings, l->rope.theta, (double)l->rope.rotary_dim / l->head_dim, err);
+        if (st != SLUICE_OK) break;
+        sluice__rope_free(&l->rope);
+        l->rope = fresh;
+    }
+    json_decref(root);
+    return st;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Element types. Conversions are plain scalar code: loading a model is bound by page faults and disk, not by these loops. */
+#include "model/dtype.h"
+#include <assert.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int bits;
+} types[] = {
+#define SLUICE_X(name, bits) {#name, bits},
+    SLUICE__DTYPE_LIST(SLUICE_X)
+#undef SLUICE_X
+};
+
+const char *sluice__dtype_name(sluice__dtype dtype) {
+    assert(dtype < SLUICE__DTYPES);
+    return types[dtype].name;
+}
+
+int sluice__dtype_size(sluice__dtype dtype) {
+    assert(dtype < SLUICE__DTYPES);
+    return types[dtype].bits / 8;
+}
+
+bool sluice__dtype_from_name(sluice__dtype *out, const char *name) {
+    for (int i = 0; i < SLUICE__DTYPES; i++) {
+        if (strcmp(types[i].name, name)) continue;
+        *out = (sluice__dtype)i;
+        return true;
+    }
+    return false;
+}
+
+bool sluice__dtype_is_weight(sluice__dtype dtype) {
+    return dtype == SLUICE__F32 || dtype == SLUICE__BF16 || dtype == SLUICE__F16 || dtype == SLUICE__F64;
+}
+
+static float from_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+float sluice__bf16_to_f32(uint16_t bits) {
+    return from_bits((uint32_t)bits << 16);
+}
+
+/* IEEE binary16: 5 exponent bits with bias 15, 10 fraction bits. Subnormals are fraction * 2^-24. */
+float sluice__f16_to_f32(uint16_t bits) {
+    uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    if (exponent == 31) return from_bits(sign | 0x7f800000 | fraction << 13);
+    if (exponent) return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    float f = (float)fraction * 0x1p-24f;
+    return sign ? -f : f;
+}
+
+static void widen_16(float *out, const unsigned char *p, int64_t step, int64_t count, bool bf16) {
+    for (int64_t i = 0; i < count; i++, p += step) {
+        uint16_t bits;
+        memcpy(&bits, p, sizeof bits);
+        out[i] = bf16 ? sluice__bf16_to_f32(bits) : sluice__f16_to_f32(bits);
+    }
+}
+
+void sluice__to_f32(float *out, sluice__dtype dtype, const void *data, int64_t stride, int64_t count) {
+    const unsigned char *p = data;
+    int64_t step = stride * sluice__dtype_size(dtype);
+    assert(sluice__dtype_is_weight(dtype));
+    if (dtype == SLUICE__F32 && stride == 1) {
+        memcpy(out, p, (size_t)count * sizeof *out);
+    } else if (dtype == SLUICE__F32) {
+        for (int64_t i = 0; i < count; i++, p += step) memcpy(&out[i], p, sizeof *out);
+    } else if (dtype == SLUICE__F64) {
+        for (int64_t i = 0; i < count; i++, p += step) {
+            double d;
+            memcpy(&d, p, sizeof d);
+            out[i] = (float)d;
+        }
+    } else {
+        widen_16(out, p, step, count, dtype == SLUICE__BF16);
+    }
+}
+
+/* One integer of `size` bytes, sign-extended unless is_unsigned. U64 does not come here. */
+static int64_t read_integer(const unsigned char *p, int size, bool is_unsigned) {
+    uint64_t v = 0;
+    for (int i = size - 1; i >= 0; i--) v = v << 8 | p[i];
+    int unused = 64 - 8 * size;
+    return is_unsigned ? (int64_t)v : (int64_t)(v << unused) >> unused;
+}
+
+bool sluice__to_i32(int32_t *out, sluice__dtype dtype, const void *data, int64_t count) {
+    bool is_signed = dtype == SLUICE__I64 || dtype == SLUICE__I32 || dtype == SLUICE__I16 || dtype == SLUICE__I8;
+    bool is_unsigned = dtype == SLUICE__U32 || dtype == SLUICE__U16 || dtype == SLUICE__U8 || dtype == SLUICE__BOOL;
+    if (!is_signed && !is_unsigned) return false;
+    int size = sluice__dtype_size(dtype);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t v = read_integer((const unsigned char *)data + i * size, size, is_unsigned);
+        if (v < INT32_MIN || v > INT32_MAX) return false;
+        out[i] = (int32_t)v;
+    }
+    return true;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list of families, and the model types that are known but need layers which this version lacks. */
+#include "base/memory.h"
+#include "base/strbuf.h"
+#include "model/family.h"
+#include <string.h>
+
+const sluice__family *const sluice__families[] = {&sluice__family_sluice,  &sluice__family_paper,   &sluice__family_llama,
+                                                  &sluice__family_qwen2,   &sluice__family_qwen3,   &sluice__family_qwen3_5,
+                                                  &sluice__family_qwen3_5_wrapped, NULL};
+
+/* model_type, what it needs */
+static const char *const later[][2] = {
+    {"qwen3_next", "linear_attention (gated delta rule) layers and a mixture of experts"},
+    {"qwen3_5_moe", "linear_attention (gated delta rule) layers and a mixture of experts"},
+    {"qwen3_5_moe_text", "linear_attention (gated delta rule) layers and a mixture of experts"},
+    {"qwen3_moe", "a mixture of experts"},
+    {"qwen2_moe", "a mixture of experts"},
+    {"mixtral", "a mixture of experts"},
+    {"afmoe", "a mixture of experts"},
+    {"laguna", "a mixture of experts and a softplus gate"},
+    {"step3p5", "a mixture of experts and head counts per layer"},
+    {"gpt_oss", "attention sinks and a mixture of experts"},
+    {"olmo_hybrid", "linear_attention (gated delta rule) layers"},
+    {"muse_glimmer", "weightless q/k norms and a logit soft-cap"},
+    {"spark2_5", "a GeGLU MLP"},
+    {"qwen4_exp", "linear_attention (gated delta rule) layers and hyper-connections"},
+};
+
+static bool has_type(const sluice__family *f, const char *type) {
+    for (int i = 0; f->model_types[i]; i++)
+        if (!strcmp(f->model_types[i], type)) return true;
+    return false;
+}
+
+static bool claims(const sluice__family *f, const char *type, const sluice__json *root) {
+    if (!has_type(f, type)) return false;
+    sluice__json json = f->nested ? sluice__json_get(root, f->nested) : *root;
+    return !f->claims || f->claims(&json);
+}
+
+/* Edits that turn a into b (Levenshtein 1966); words longer than 63 characters count as far away. */
+static int distance(const char *a, const char *b) {
+    enum { LONGEST = 63 };
+    size_t n = strlen(a), m = strlen(b);
+    if (n > LONGEST || m > LONGEST) return LONGEST;
+    int row[LONGEST + 1];
+    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+static sluice_status unknown(const sluice__json *root, const char *type, sluice_error *err) {
+    const char *nearest = NULL;
+    int best = 4;
+    sluice__strbuf known = {0};
+    for (int i = 0; sluice__families[i]; i++) {
+        for (const char *const *t = sluice__families[i]->model_types; *t; t++) {
+            if (sluice__families[i] != &sluice__family_paper) sluice__strbuf_printf(&known, "%s%s", known.size ? ", " : "", *t);
+            if (distance(type, *t) >= best) continue;
+            nearest = *t;
+            best = distance(type, *t);
+        }
+    }
+    sluice_status st = sluice__json_fail(root, "model_type", err, "\"%.60s\" is not known; known are %s%s%s%s", type,
+                                         known.data ? known.data : "", nearest ? " (did you mean " : "", nearest ? nearest : "",
+                                         nearest ? "?)" : "");
+    sluice__strbuf_free(&known);
+    return st;
+}
+
+sluice_status sluice__family_find(const sluice__family **out, const sluice__json *root, sluice_error *err) {
+    const char *type = NULL;
+    SLUICE__TRY(sluice__json_string(root, "model_type", false, &type, err));
+    if (!type && sluice__json_has(root, "architectures"))
+        return sluice__json_fail(root, "model_type", err, "missing");
+    if (!type) type = "sluice";
+    for (int i = 0; sluice__families[i]; i++) {
+        if (!claims(sluice__families[i], type, root)) continue;
+        *out = sluice__families[i];
+        return SLUICE_OK;
+    }
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (!strcmp(later[i][0], type))
+            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: model_type: %s needs %s, which this version does not support",
+                                root->file, type, later[i][1]);
+    return unknown(root, type, err);
+}
+
+char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__slot slot, int layer) {
+    const char *name = sluice__slot_name(slot);
+    const sluice__tensor_name *names = layout->family->tensor_names;
+    for (int i = 0; names && names[i].name; i++)
+        if (names[i].slot == slot) name = names[i].name;
+    if (layer >= 0) return sluice__asprintf("%slayers.%d.%s", layout->prefix, layer, name);
+    static const char ours[] = "model.";
+    return strncmp(name, ours, sizeof ours - 1) ? sluice__strdup(name)
+                                               : sluice__asprintf("%s%s", layout->prefix, name + sizeof ours - 1);
+}

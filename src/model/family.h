@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A family of models is a table of facts (families/<name>.c): which config.json it claims, the defaults of its class in
+ * transformers, how its norms and gates are stored, its tensor names. What a table cannot say, its `read` does. */
+#ifndef SLUICE_MODEL_FAMILY_H
+#define SLUICE_MODEL_FAMILY_H
+#include "model/config.h"
+#include "model/tensors.h"
+
+typedef struct sluice__config_reader {
+    sluice__json root; /* the whole config.json */
+    sluice__json json; /* the object that describes the language model: root, or nested in it */
+    const struct sluice__family *family;
+    sluice_config *config;
+    sluice__file_layout *layout;
+} sluice__config_reader;
+
+/* What an absent key means. 0 in the first five: the key must be there. */
+typedef struct sluice__family_defaults {
+    int vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads;
+    int num_key_value_heads; /* 0: num_attention_heads */
+    int head_dim;            /* 0: hidden_size / num_attention_heads */
+    int max_position_embeddings;
+    int bos_token_id, eos_token_id; /* -1 = none */
+    double partial_rotary_factor;
+    bool tie_word_embeddings;
+} sluice__family_defaults;
+
+typedef struct sluice__tensor_name {
+    sluice__slot slot;
+    const char *name; /* in place of sluice__slot_name */
+} sluice__tensor_name;
+
+typedef struct sluice__family {
+    const char *name; /* for people */
+    const char *const *model_types; /* ends with NULL */
+    const char *nested; /* key of the object that holds the language model's keys, NULL = the root */
+    const char *prefix; /* of tensor names, in place of "model."; NULL = "model." */
+    sluice__family_defaults defaults;
+    sluice_norm_flavour norm;
+    sluice__gate_packing gate_packing;
+    bool sliding;    /* reads sliding_window, use_sliding_window, max_window_layers */
+    int full_attention_interval; /* without layer_types: layer i is linear unless (i + 1) is a multiple; 0 = all full */
+    const sluice__tensor_name *tensor_names; /* ends with name NULL; may be NULL */
+    /* A model_type that several families share goes to the first that claims it. NULL = claims it always. */
+    bool (*claims)(const sluice__json *json);
+    /* Sets what the common reader leaves at zero: biases, q/k norm, gate, sandwich norm, ... of every layer. */
+    sluice_status (*read)(sluice__config_reader *r, sluice_error *err);
+} sluice__family;
+
+/* In the order in which they are asked; ends with NULL. */
+extern const sluice__family *const sluice__families[];
+extern const sluice__family sluice__family_llama, sluice__family_qwen2, sluice__family_qwen3, sluice__family_paper,
+    sluice__family_qwen3_5, sluice__family_qwen3_5_wrapped, sluice__family_sluice;
+
+/* The family of a config.json, or an error that names what is known. */
+sluice_status sluice__family_find(const sluice__family **out, const sluice__json *root, sluice_error *err);
+/* The name that a tensor has in this family's files; freed with sluice__free, NULL when out of memory. */
+char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__slot slot, int layer);
+
+/* Shared readers of families. */
+sluice_status sluice__read_flag(const sluice__config_reader *r, const char *key, bool fallback, bool *out, sluice_error *err);
+/* attention_bias: biases of q, k, v and o in every layer. */
+sluice_status sluice__read_attention_bias(sluice__config_reader *r, sluice_error *err);
+void sluice__set_qk_norm(sluice__config_reader *r, bool on);
+/* The gate by our own flat keys, and those keys of a gate (0 on success). */
+sluice_status sluice__read_own_gate(const sluice__config_reader *r, sluice_gate_spec *gate, sluice_error *err);
+int sluice__gate_to_json(json_t *object, const sluice_gate_spec *gate);
+/* The gate by the flags of the paper (headwise_attn_output_gate, elementwise_attn_output_gate) and of Qwen
+ * (attn_output_gate). *found is false when no flag is there. Contradictions are errors that name both keys. */
+sluice_status sluice__read_gate_flags(const sluice__config_reader *r, sluice_gate_spec *gate, bool *found, sluice_error *err);
+void sluice__set_gate(sluice__config_reader *r, const sluice_gate_spec *gate);
+/* For families without a gate: an error when the file asks for one. */
+sluice_status sluice__refuse_gate(const sluice__config_reader *r, sluice_error *err);
+#endif

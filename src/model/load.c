@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading: configuration, then a check of every tensor's presence, type and shape, and only then memory for the weights and
+ * one pass over the files that converts row by row. Norms stored as w - 1 and gates packed into q_proj are taken apart here,
+ * so that the layers know one form only. */
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/strbuf.h"
+#include "model/config.h"
+#include "model/family.h"
+#include "model/model.h"
+#include "model/store.h"
+#include <string.h>
+
+/* One tensor of the file on its way into the model. */
+typedef struct transfer {
+    int source; /* in the store */
+    sluice__slot slot;
+    int layer;
+} transfer;
+
+typedef struct loader {
+    const char *dir;
+    sluice_config config; /* until it moves into the model */
+    sluice__file_layout layout;
+    sluice__store *store;
+    transfer *transfers;
+    int num_transfers;
+    bool *used; /* [tensors of the store] */
+    sluice_model *model;
+} loader;
+
+sluice_load_params sluice_load_params_default(void) {
+    return (sluice_load_params){0};
+}
+
+/* ---- what the file must hold ---- */
+
+static bool is_q(sluice__slot slot) {
+    return slot == SLUICE__SLOT_Q || slot == SLUICE__SLOT_Q_BIAS;
+}
+
+/* Gate rows that q_proj holds behind its query rows in this file. */
+static int64_t packed_gate_rows(const sluice_config *c, const sluice__file_layout *layout, int layer) {
+    sluice__layer_sizes s = sluice__layer_sizes_of(c, layer);
+    if (layout->gate_packing == SLUICE__GATE_OWN_TENSOR) return 0;
+    return layout->gate_repeated ? s.q_rows : s.gate_rows;
+}
+
+/* Shape of the slot's tensor in the file; 0 dimensions when the file has none of its own. */
+static int file_shape(const sluice_config *c, const sluice__file_layout *layout, int layer, sluice__slot slot, int64_t shape[2]) {
+    int ndim = sluice__slot_shape(c, layer, slot, shape);
+    if (!ndim || layer < 0) return ndim;
+    int64_t packed = packed_gate_rows(c, layout, layer);
+    if (packed && (slot == SLUICE__SLOT_GATE || slot == SLUICE__SLOT_GATE_BIAS)) return 0;
+    if (is_q(slot)) shape[0] += packed;
+    return ndim;
+}
+
+static void format_shape(char out[96], const int64_t *shape, int ndim) {
+    size_t n = 0;
+    out[0] = '\0';
+    for (int i = 0; i < ndim && n < 80; i++) n += (size_t)snprintf(out + n, 96 - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
+}
+
+/* The expectation about q_proj follows from three keys; a reader of the message needs to see the sum. */
+static sluice_status wrong_shape(const loader *l, const sluice__store_tensor *t, const transfer *x, const int64_t *expected, int ndim,
+                                 sluice_error *err) {
+    char found[96], want[96], why[160] = "";
+    format_shape(found, t->shape, t->ndim);
+    format_shape(want, expected, ndim);
+    if (is_q(x->slot)) {
+        const sluice_layer_spec *s = &l->config.layers[x->layer];
+        int64_t gate = packed_gate_rows(&l->config, &l->layout, x->layer);
+        snprintf(why, sizeof why, ": %d heads x %d query rows%s%lld%s", s->num_attention_heads, s->head_dim, gate ? " + " : " and ",
+                 (long long)gate, gate == s->num_attention_heads ? " headwise gate rows" : gate ? " elementwise gate rows" : " gate rows");
+    }
+    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: found shape [%s], expected [%s] by config.json%s", t->file, t->name,
+                        found, want, why);
+}
+
+static sluice_status check_tensor(const loader *l, const sluice__store_tensor *t, const transfer *x, const int64_t *shape, int ndim,
+                                  sluice_error *err) {
+    bool same = t->ndim == ndim;
+    for (int i = 0; i < ndim && same; i++) same = t->shape[i] == shape[i];
+    if (!sluice__dtype_is_weight(t->dtype))
+        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: dtype %s is not supported (packed or quantised weights?), "
+                            "expected F32, F16, BF16 or F64", t->file, t->name, sluice__dtype_name(t->dtype));
+    return same ? SLUICE_OK : wrong_shape(l, t, x, shape, ndim, err);
+}
+
+static sluice_status missing(const loader *l, const char *name, sluice__slot slot, sluice_error *err) {
+    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is missing%s", l->dir, name,
+                        slot == SLUICE__SLOT_LM_HEAD ? " (tie_word_embeddings is false in config.json)" : "");
+}
+
+static sluice_status plan_tensor(loader *l, int layer, sluice__slot slot, sluice_error *err) {
+    int64_t shape[2];
+    int ndim = file_shape(&l->config, &l->layout, layer, slot, shape);
+    if (!ndim) return SLUICE_OK;
+    char *name = sluice__family_tensor_name(&l->layout, slot, layer);
+    if (!name) return sluice__no_memory(err, 64, "a tensor name");
+    transfer x = {sluice__store_find(l->store, name), slot, layer};
+    sluice_status st = x.source < 0 ? missing(l, name, slot, err)
+                                    : check_tensor(l, sluice__store_at(l->store, x.source), &x, shape, ndim, err);
+    sluice__free(name);
+    if (st != SLUICE_OK) return st;
+    l->used[x.source] = true;
+    l->transfers[l->num_transfers++] = x;
+    return SLUICE_OK;
+}
+
+/* A file saved from the bare decoder lacks the leading "model.". */
+static void adapt_prefix(loader *l) {
+    char *name = sluice__family_tensor_name(&l->layout, SLUICE__SLOT_EMBED_TOKENS, -1);
+    if (name && sluice__store_find(l->store, name) < 0 && sluice__store_find(l->store, "embed_tokens.weight") >= 0) l->layout.prefix = "";
+    sluice__free(name);
+}
+
+static sluice_status plan(loader *l, sluice_error *err) {
+    size_t most = (size_t)l->config.num_hidden_layers * (SLUICE__SLOT_NORM - SLUICE__SLOT_INPUT_NORM) + 3;
+    l->transfers = sluice__calloc(most, sizeof *l->transfers, SLUICE__MEM_OTHER);
+    l->used = sluice__calloc((size_t)sluice__store_count(l->store), sizeof *l->used, SLUICE__MEM_OTHER);
+    if (!l->transfers || !l->used) return sluice__no_memory(err, most * sizeof *l->transfers, "the list of tensors");
+    adapt_prefix(l);
+    SLUICE__TRY(plan_tensor(l, -1, SLUICE__SLOT_EMBED_TOKENS, err));
+    for (int i = 0; i < l->config.num_hidden_layers; i++)
+        for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++) SLUICE__TRY(plan_tensor(l, i, s, err));
+    SLUICE__TRY(plan_tensor(l, -1, SLUICE__SLOT_NORM, err));
+    return plan_tensor(l, -1, SLUICE__SLOT_LM_HEAD, err);
+}
+
+/* Tensors that older or larger files carry and that mean nothing here. */
+static bool harmless(const loader *l, const char *name) {
+    static const char *const parts[] = {"rotary_emb.inv_freq", "mtp.", "visual.", "vision_tower.", "vision_model.", NULL};
+    for (int i = 0; parts[i]; i++)
+        if (strstr(name, parts[i])) return true;
+    return l->config.tie_word_embeddings && !strcmp(name, "lm_head.weight");
+}
+
+static void report_unused(const loader *l) {
+    int unused = 0;
+    const char *first = NULL;
+    for (int i = 0; i < sluice__store_count(l->store); i++) {
+        const char *name = sluice__store_at(l->store, i)->name;
+        if (l->used[i] || harmless(l, name)) continue;
+        if (!unused++) first = name;
+    }
+    if (unused)
+        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s of the file not used, for example %s", l->dir, unused,
+                    unused == 1 ? " is" : "s are", first);
+}
+
+/* ---- rows into place ---- */
+
+typedef struct sink {
+    const loader *loader;
+    const transfer *transfer;
+    const sluice__store_tensor *from;
+    float *to, *gate;      /* destination; for a packed q_proj also that of the gate */
+    int64_t columns;       /* of a row at its destination */
+    bool one_plus;         /* a norm stored as w - 1 */
+    bool nonfinite;
+} sink;
+
+/* Row r of a packed q_proj is row *row of the queries or of the gate. */
+static bool unpack_row(const sink *s, int64_t r, int64_t *row, bool *repeat) {
+    const sluice_layer_spec *l = &s->loader->config.layers[s->transfer->layer];
+    int64_t hd = l->head_dim, heads = l->num_attention_heads, gate_rows = packed_gate_rows(&s->loader->config, &s->loader->layout, s->transfer->layer);
+    int64_t groups = s->loader->layout.gate_packing == SLUICE__GATE_Q_PER_GROUP ? l->num_key_value_heads : heads;
+    int64_t queries = heads * hd / groups, gates = gate_rows / groups, block = queries + gates;
+    int64_t group = r / block, within = r % block;
+    *repeat = false;
+    if (within < queries) return *row = group * queries + within, false;
+    *row = group * gates + within - queries;
+    if (s->loader->layout.gate_repeated) {
+        *repeat = *row % hd != 0;
+        *row /= hd;
+    }
+    return true;
+}
+
+static sluice_status put_packed(const sink *s, int64_t r, const float *values, sluice_error *err) {
+    int64_t row;
+    bool repeat, gate = unpack_row(s, r, &row, &repeat);
+    float *to = (gate ? s->gate : s->to) + row * s->columns;
+    size_t bytes = (size_t)s->columns * sizeof *to;
+    if (repeat && memcmp(to, values, bytes))
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: row %lld differs from the gate row of its head, but config.json says "
+                            "gate_granularity headwise", s->from->file, s->from->name, (long long)r);
+    if (!repeat) memcpy(to, values, bytes);
+    return SLUICE_OK;
+}
+
+static bool any_nonfinite(const float *x, int64_t count) {
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bad |= (bits & 0x7f800000) == 0x7f800000;
+    }
+    return bad;
+}
+
+static sluice_status put_row(void *user, int64_t r, const float *values, sluice_error *err) {
+    sink *s = user;
+    int64_t count = s->from->ndim == 2 ? s->from->shape[1] : s->from->shape[0];
+    s->nonfinite |= any_nonfinite(values, count);
+    if (s->gate && s->from->ndim == 2) return put_packed(s, r, values, err);
+    if (s->gate) { /* a bias: every element is a row */
+        for (int64_t i = 0; i < count; i++) SLUICE__TRY(put_packed(s, i, values + i, err));
+        return SLUICE_OK;
+    }
+    float *to = s->to + r * count;
+    memcpy(to, values, (size_t)count * sizeof *to);
+    for (int64_t i = 0; s->one_plus && i < count; i++) to[i] += 1.0F;
+    return SLUICE_OK;
+}
+
+/* Destinations in the order of the transfers: tensors of the model stand in the same order, with gates between. */
+static float *destination(const loader *l, sluice__slot slot, int layer, int *at) {
+    while (l->model->tensors[*at].slot != slot || l->model->tensors[*at].layer != layer) ++*at;
+    return l->model->flat + l->model->tensors[*at].offset;
+}
+
+static sluice_status read_all(loader *l, sluice_error *err) {
+    int at = 0, bad = 0;
+    sluice__strbuf names = {0};
+    sluice_status st = SLUICE_OK;
+    for (int i = 0; i < l->num_transfers && st == SLUICE_OK; i++) {
+        const transfer *x = &l->transfers[i];
+        sink s = {.loader = l, .transfer = x, .from = sluice__store_at(l->store, x->source)};
+        s.to = destination(l, x->slot, x->layer, &at);
+        s.columns = s.from->ndim == 2 ? s.from->shape[1] : 1;
+        if (is_q(x->slot) && packed_gate_rows(&l->config, &l->layout, x->layer)) {
+            int gate_at = at;
+            s.gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS, x->layer, &gate_at);
+        }
+        s.one_plus = sluice__slot_kind_of(x->slot) == SLUICE__KIND_NORM && l->config.norm == SLUICE_NORM_ONE_PLUS;
+        st = sluice__store_read(l->store, x->source, put_row, &s, err);
+        if (s.nonfinite && bad++ < 4) sluice__strbuf_printf(&names, "%s%s", names.size ? ", " : "", s.from->name);
+    }
+    if (bad && st == SLUICE_OK)
+        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s NaN or infinite values: %s%s", l->dir, bad, bad == 1 ? " has" : "s have",
+                    names.data ? names.data : "", bad > 4 ? ", ..." : "");
+    sluice__strbuf_free(&names);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+static sluice_status read_config(loader *l, const sluice_load_params *params, sluice_error *err) {
+    if (!sluice__is_dir(l->dir)) return sluice__fail(err, SLUICE_ERR_IO, "%s: not a directory that holds a model", l->dir);
+    char *path = sluice__path_join(l->dir, "config.json");
+    if (!path) return sluice__no_memory(err, strlen(l->dir), "a path");
+    sluice_status st = sluice__config_read_file(&l->config, &l->layout, path, err);
+    sluice__free(path);
+    if (st == SLUICE_OK && params && params->rope_override) st = sluice__config_override_rope(&l->config, params->rope_override, err);
+    return st;
+}
+
+static sluice_status make_model(loader *l, sluice_error *err) {
+    sluice_config copy;
+    SLUICE__TRY(sluice__config_copy(&copy, &l->config, err));
+    copy.norm = SLUICE_NORM_PLAIN;
+    return sluice__model_alloc(&l->model, &copy, err);
+}
+
+sluice_status sluice_model_load(sluice_model **out, const char *path, const sluice_load_params *params, sluice_error *err) {
+    *out = NULL;
+    loader l = {.dir = path};
+    sluice_status st = read_config(&l, params, err);
+    if (st == SLUICE_OK) st = sluice__store_open(&l.store, path, err);
+    if (st == SLUICE_OK) st = plan(&l, err);
+    if (st == SLUICE_OK) st = make_model(&l, err);
+    if (st == SLUICE_OK) report_unused(&l);
+    if (st == SLUICE_OK) st = read_all(&l, err);
+    if (st == SLUICE_OK) *out = l.model;
+    else sluice_model_free(l.model);
+    sluice__store_close(l.store);
+    sluice__free(l.transfers);
+    sluice__free(l.used);
+    sluice_config_free(&l.config);
+    return st;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding the weight files of a directory, in the order of transformers: one safetensors file, its shards, one
+ * pytorch_model.bin, its shards; at last weights.safetensors. An index may name plain files of its own directory only. */
+#include "model/store.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SHARDS = 4096 };
+
+struct sluice__store {
+    sluice__safetensors **files;
+    int num_files;
+    sluice__store_tensor *tensors; /* sorted by name */
+    int count;
+};
+
+static sluice_status add_file(sluice__store *s, const char *path, sluice_error *err) {
+    sluice__safetensors **files = sluice__realloc(s->files, (size_t)s->num_files + 1, sizeof *files, SLUICE__MEM_OTHER);
+    if (!files) return sluice__no_memory(err, sizeof *files, path);
+    s->files = files;
+    SLUICE__TRY(sluice__safetensors_open(&s->files[s->num_files], path, err));
+    s->num_files++;
+    return SLUICE_OK;
+}
+
+static int by_name(const void *a, const void *b) {
+    const sluice__store_tensor *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : x->source - y->source;
+}
+
+/* Gathers the tensors of all files. A name in two files is one tensor stored twice or a damaged set: refused. */
+static sluice_status collect(sluice__store *s, sluice_error *err) {
+    size_t room = 0;
+    for (int i = 0; i < s->num_files; i++) room += (size_t)sluice__safetensors_count(s->files[i]);
+    s->tensors = sluice__calloc(room, sizeof *s->tensors, SLUICE__MEM_OTHER);
+    if (!s->tensors) return sluice__no_memory(err, room * sizeof *s->tensors, "the list of tensors");
+    for (int i = 0; i < s->num_files; i++) {
+        for (int j = 0; j < sluice__safetensors_count(s->files[i]); j++) {
+            const sluice__st_tensor *t = sluice__safetensors_at(s->files[i], j);
+            sluice__store_tensor *out = &s->tensors[s->count++];
+            *out = (sluice__store_tensor){.name = t->name, .file = sluice__safetensors_path(s->files[i]), .dtype = t->dtype,
+                                          .ndim = t->ndim, .count = t->count, .data = t->data, .source = i, .entry = j};
+            memcpy(out->shape, t->shape, sizeof out->shape);
+        }
+    }
+    qsort(s->tensors, (size_t)s->count, sizeof *s->tensors, by_name);
+    for (int i = 1; i < s->count; i++)
+        if (!strcmp(s->tensors[i].name, s->tensors[i - 1].name))
+            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is also in %s", s->tensors[i].file, s->tensors[i].name,
+                                s->tensors[i - 1].file);
+    return SLUICE_OK;
+}
+
+static bool opened(const sluice__store *s, const char *path) {
+    for (int i = 0; i < s->num_files; i++)
+        if (!strcmp(sluice__safetensors_path(s->files[i]), path)) return true;
+    return false;
+}
+
+static sluice_status add_shard(sluice__store *s, const char *dir, const char *index, const char *tensor, json_t *name,
+                               sluice_error *err) {
+    const char *file = json_string_value(name);
+    if (!file || !*file || strchr(file, '/') || strlen(file) != json_string_length(name) || !strcmp(file, "..") || !strcmp(file, "."))
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: weight_map: %.200s: expected the name of a file beside the index", index, tensor);
+    char *path = sluice__path_join(dir, file);
+    if (!path) return sluice__no_memory(err, strlen(file), "a path");
+    sluice_status st = SLUICE_OK;
+    if (!opened(s, path))
+        st = s->num_files < MAX_SHARDS ? add_file(s, path, err)
+                                       : sluice__fail(err, SLUICE_ERR_FORMAT, "%s: more than %d shards", index, MAX_SHARDS);
+    sluice__free(path);
+    return st;
+}
+
+/* Every tensor that the index promises must be in the file that it names. */
+static sluice_status check_index(const sluice__store *s, const char *index, json_t *map, sluice_error *err) {
+    const char *tensor;
+    json_t *name;
+    json_object_foreach(map, tensor, name) {
+        int i = sluice__store_find(s, tensor);
+        const char *file = i < 0 ? NULL : strrchr(s->tensors[i].file, '/');
+        if (i < 0 || strcmp(file ? file + 1 : s->tensors[i].file, json_string_value(name)))
+            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is not in %s", index, tensor, json_string_value(name));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status open_shards(sluice__store *s, const char *dir, const char *index, sluice_error *err) {
+    json_t *root;
+    SLUICE__TRY(sluice__json_load(&root, index, err));
+    json_t *map = json_object_get(root, "weight_map"), *name;
+    const char *tensor;
+    sluice_status st = SLUICE_OK;
+    if (!json_object_size(map))
+        st = sluice__fail(err, SLUICE_ERR_FORMAT, "%s: weight_map: expected an object that names a file for every tensor", index);
+    json_object_foreach(map, tensor, name) {
+        if (st == SLUICE_OK) st = add_shard(s, dir, index, tensor, name, err);
+    }
+    if (st == SLUICE_OK) st = collect(s, err);
+    if (st == SLUICE_OK) st = check_index(s, index, map, err);
+    json_decref(root);
+    return st;
+}
+
+static sluice_status open_single(sluice__store *s, const char *dir, const char *path, sluice_error *err) {
+    (void)dir;
+    SLUICE__TRY(add_file(s, path, err));
+    return collect(s, err);
+}
+
+static const struct {
+    const char *name;
+    sluice_status (*open)(sluice__store *s, const char *dir, const char *path, sluice_error *err);
+} candidates[] = {
+    {"model.safetensors", open_single},
+    {"model.safetensors.index.json", open_shards},
+    {"weights.safetensors", open_single},
+};
+
+sluice_status sluice__store_open(sluice__store **out, const char *dir, sluice_error *err) {
+    *out = NULL;
+    sluice__store *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);
+    if (!s) return sluice__no_memory(err, sizeof *s, dir);
+    sluice_status st = sluice__fail(err, SLUICE_ERR_IO, "%s: no weights: expected model.safetensors, model.safetensors.index.json, "
+                                    "pytorch_model.bin or pytorch_model.bin.index.json", dir);
+    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++) {
+        char *path = sluice__path_join(dir, candidates[i].name);
+        bool found = path && sluice__is_file(path);
+        if (!path) st = sluice__no_memory(err, strlen(dir), "a path");
+        if (found) st = candidates[i].open(s, dir, path, err);
+        sluice__free(path);
+        if (found || !path) break;
+    }
+    if (st == SLUICE_OK) *out = s;
+    else sluice__store_close(s);
+    return st;
+}
+
+void sluice__store_close(sluice__store *s) {
+    if (!s) return;
+    for (int i = 0; i < s->num_files; i++) sluice__safetensors_close(s->files[i]);
+    sluice__free(s->files);
+    sluice__free(s->tensors);
+    sluice__free(s);
+}
+
+int sluice__store_count(const sluice__store *s) {
+    return s->count;
+}
+
+const sluice__store_tensor *sluice__store_at(const sluice__store *s, int index) {
+    return &s->tensors[index];
+}
+
+int sluice__store_find(const sluice__store *s, const char *name) {
+    for (int lo = 0, hi = s->count; lo < hi;) {
+        int mid = lo + (hi - lo) / 2, order = strcmp(name, s->tensors[mid].name);
+        if (order == 0) return mid;
+        if (order < 0) hi = mid;
+        else lo = mid + 1;
+    }
+    return -1;
+}
+
+sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_row, void *user, sluice_error *err) {
+    const sluice__store_tensor *t = &s->tensors[index];
+    int64_t rows = t->ndim == 2 ? t->shape[0] : 1, columns = t->ndim == 2 ? t->shape[1] : t->shape[0];
+    float *values = sluice__calloc((size_t)columns, sizeof *values, SLUICE__MEM_OTHER);
+    if (!values) return sluice__no_memory(err, (size_t)columns * sizeof *values, t->name);
+    sluice_status st = SLUICE_OK;
+    const unsigned char *p = t->data;
+    for (int64_t r = 0; r < rows && st == SLUICE_OK; r++, p += columns * sluice__dtype_size(t->dtype)) {
+        sluice__to_f32(values, t->dtype, p, 1, columns);
+        st = on_row(user, r, values, err);
+    }
+    sluice__free(values);
+    return st;
+}

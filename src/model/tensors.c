@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table says what tensors a model can have; their presence and shape follow from the configuration in one place. */
+#include "model/tensors.h"
+#include "base/memory.h"
+#include <string.h>
+
+enum { ALIGN_FLOATS = 16 };
+
+static const struct {
+    const char *name;
+    sluice__slot_kind kind;
+    bool glued; /* begins where the one before ends: both are rows of one fused matrix */
+} slots[SLUICE__SLOTS] = {
+    [SLUICE__SLOT_EMBED_TOKENS] = {"model.embed_tokens.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_INPUT_NORM] = {"input_layernorm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_Q] = {"self_attn.q_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_K] = {"self_attn.k_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_V] = {"self_attn.v_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_GATE] = {"self_attn.gate_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_Q_BIAS] = {"self_attn.q_proj.bias", SLUICE__KIND_BIAS, false},
+    [SLUICE__SLOT_K_BIAS] = {"self_attn.k_proj.bias", SLUICE__KIND_BIAS, true},
+    [SLUICE__SLOT_V_BIAS] = {"self_attn.v_proj.bias", SLUICE__KIND_BIAS, true},
+    [SLUICE__SLOT_GATE_BIAS] = {"self_attn.gate_proj.bias", SLUICE__KIND_BIAS, true},
+    [SLUICE__SLOT_GATE_PARAM] = {"self_attn.gate_param", SLUICE__KIND_GATE_PARAM, false},
+    [SLUICE__SLOT_Q_NORM] = {"self_attn.q_norm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_K_NORM] = {"self_attn.k_norm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_SDPA_NORM] = {"self_attn.sdpa_norm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_O] = {"self_attn.o_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_O_BIAS] = {"self_attn.o_proj.bias", SLUICE__KIND_BIAS, false},
+    [SLUICE__SLOT_POST_SELF_ATTN_NORM] = {"post_self_attn_layernorm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_POST_ATTENTION_NORM] = {"post_attention_layernorm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_MLP_GATE] = {"mlp.gate_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_MLP_UP] = {"mlp.up_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_MLP_DOWN] = {"mlp.down_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_POST_MLP_NORM] = {"post_mlp_layernorm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_NORM] = {"model.norm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_LM_HEAD] = {"lm_head.weight", SLUICE__KIND_MATRIX, false},
+};
+
+sluice__slot_kind sluice__slot_kind_of(sluice__slot slot) {
+    return slots[slot].kind;
+}
+
+const char *sluice__slot_name(sluice__slot slot) {
+    return slots[slot].name;
+}
+
+bool sluice__slot_in_layer(sluice__slot slot) {
+    return slot > SLUICE__SLOT_EMBED_TOKENS && slot < SLUICE__SLOT_NORM;
+}
+
+/* Rows and columns; columns 0 = a vector, rows 0 = absent. */
+typedef struct extent {
+    int64_t rows, columns;
+} extent;
+
+static extent vector_if(bool present, int64_t n) {
+    return (extent){present ? n : 0, 0};
+}
+
+static extent attention_extent(const sluice_config *c, int layer, sluice__slot slot) {
+    const sluice_layer_spec *l = &c->layers[layer];
+    sluice__layer_sizes s = sluice__layer_sizes_of(c, layer);
+    int64_t width = c->hidden_size;
+    switch (slot) {
+    case SLUICE__SLOT_Q: return (extent){s.q_rows, width};
+    case SLUICE__SLOT_K: return (extent){s.k_rows, width};
+    case SLUICE__SLOT_V: return (extent){s.v_rows, width};
+    case SLUICE__SLOT_GATE: return (extent){s.gate_rows, width};
+    case SLUICE__SLOT_Q_BIAS: return vector_if(l->qkv_bias, s.q_rows);
+    case SLUICE__SLOT_K_BIAS: return vector_if(l->qkv_bias, s.k_rows);
+    case SLUICE__SLOT_V_BIAS: return vector_if(l->qkv_bias, s.v_rows);
+    case SLUICE__SLOT_GATE_BIAS: return vector_if(l->qkv_bias, s.gate_rows);
+    case SLUICE__SLOT_GATE_PARAM: return (extent){l->gate.input_none ? s.gate_heads : 0, s.gate_width};
+    case SLUICE__SLOT_Q_NORM:
+    case SLUICE__SLOT_K_NORM: return vector_if(l->qk_norm, l->head_dim);
+    case SLUICE__SLOT_SDPA_NORM: return vector_if(l->sdpa_norm, l->head_dim);
+    case SLUICE__SLOT_O: return (extent){width, s.q_rows};
+    default: return vector_if(l->o_bias, width); /* SLUICE__SLOT_O_BIAS */
+    }
+}
+
+static extent extent_of(const sluice_config *c, int layer, sluice__slot slot) {
+    int64_t width = c->hidden_size;
+    switch (slot) {
+    case SLUICE__SLOT_EMBED_TOKENS: return (extent){c->vocab_size, width};
+    case SLUICE__SLOT_LM_HEAD: return (extent){c->tie_word_embeddings ? 0 : c->vocab_size, width};
+    case SLUICE__SLOT_NORM:
+    case SLUICE__SLOT_INPUT_NORM:
+    case SLUICE__SLOT_POST_ATTENTION_NORM: return vector_if(true, width);
+    case SLUICE__SLOT_POST_SELF_ATTN_NORM:
+    case SLUICE__SLOT_POST_MLP_NORM: return vector_if(c->layers[layer].sandwich_norm, width);
+    case SLUICE__SLOT_MLP_GATE:
+    case SLUICE__SLOT_MLP_UP: return (extent){c->layers[layer].intermediate_size, width};
+    case SLUICE__SLOT_MLP_DOWN: return (extent){width, c->layers[layer].intermediate_size};
+    default: return attention_extent(c, layer, slot);
+    }
+}
+
+int sluice__slot_shape(const sluice_config *config, int layer, sluice__slot slot, int64_t shape[2]) {
+    extent e = extent_of(config, layer, slot);
+    shape[0] = e.rows;
+    shape[1] = e.columns;
+    return e.rows == 0 ? 0 : e.columns == 0 ? 1 : 2;
+}
+
+/* Appends the tensor if the model has it; with out NULL it is only counted. */
+static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_config *c, int layer, sluice__slot slot) {
+    sluice__tensor t = {.slot = slot, .layer = layer};
+    t.ndim = sluice__slot_shape(c, layer, slot, t.shape);
+    if (!t.ndim) return true;
+    t.count = t.shape[0] * (t.ndim == 2 ? t.shape[1] : 1);
+    if (!slots[slot].glued) *at = (*at + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    t.offset = *at;
+    *at += t.count;
+    if (out) {
+        t.name = layer < 0 ? sluice__strdup(slots[slot].name)
+                           : sluice__asprintf("model.layers.%d.%s", layer, slots[slot].name);
+        out[*count] = t;
+    }
+    ++*count;
+    return !out || t.name;
+}
+
+static bool append_all(sluice__tensor *out, int *count, int64_t *size, const sluice_config *c) {
+    *count = 0;
+    *size = 0;
+    bool ok = append(out, count, size, c, -1, SLUICE__SLOT_EMBED_TOKENS);
+    for (int layer = 0; layer < c->num_hidden_layers; layer++)
+        for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++) ok = ok && append(out, count, size, c, layer, s);
+    for (sluice__slot s = SLUICE__SLOT_NORM; s < SLUICE__SLOTS; s++) ok = ok && append(out, count, size, c, -1, s);
+    *size = (*size + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    return ok;
+}
+
+sluice_status sluice__tensors_new(sluice__tensor **out, int *count, int64_t *flat_size, const sluice_config *config,
+                                  sluice_error *err) {
+    append_all(NULL, count, flat_size, config);
+    int room = *count;
+    *out = sluice__calloc((size_t)room, sizeof **out, SLUICE__MEM_OTHER);
+    if (*out && append_all(*out, count, flat_size, config)) return SLUICE_OK;
+    sluice__tensors_free(*out, room);
+    *out = NULL;
+    return sluice__no_memory(err, (size_t)room * sizeof **out, "the list of tensors");
+}
+
+void sluice__tensors_free(sluice__tensor *tensors, int count) {
+    for (int i = 0; tensors && i < count; i++) sluice__free(tensors[i].name);
+    sluice__free(tensors);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tensors of a model as it lies in memory: which there are for a configuration, their shapes, and where each stands in
+ * the flat layout of weights.h. */
+#ifndef SLUICE_MODEL_TENSORS_H
+#define SLUICE_MODEL_TENSORS_H
+#include "base/error.h"
+#include "model/weights.h"
+
+/* In the order of the flat layout, layer by layer between EMBED_TOKENS and NORM. */
+typedef enum sluice__slot {
+    SLUICE__SLOT_EMBED_TOKENS,
+    SLUICE__SLOT_INPUT_NORM,
+    SLUICE__SLOT_Q,
+    SLUICE__SLOT_K,
+    SLUICE__SLOT_V,
+    SLUICE__SLOT_GATE,
+    SLUICE__SLOT_Q_BIAS,
+    SLUICE__SLOT_K_BIAS,
+    SLUICE__SLOT_V_BIAS,
+    SLUICE__SLOT_GATE_BIAS,
+    SLUICE__SLOT_GATE_PARAM,
+    SLUICE__SLOT_Q_NORM,
+    SLUICE__SLOT_K_NORM,
+    SLUICE__SLOT_SDPA_NORM,
+    SLUICE__SLOT_O,
+    SLUICE__SLOT_O_BIAS,
+    SLUICE__SLOT_POST_SELF_ATTN_NORM,
+    SLUICE__SLOT_POST_ATTENTION_NORM,
+    SLUICE__SLOT_MLP_GATE,
+    SLUICE__SLOT_MLP_UP,
+    SLUICE__SLOT_MLP_DOWN,
+    SLUICE__SLOT_POST_MLP_NORM,
+    SLUICE__SLOT_NORM,
+    SLUICE__SLOT_LM_HEAD,
+    SLUICE__SLOTS
+} sluice__slot;
+
+typedef enum sluice__slot_kind { SLUICE__KIND_MATRIX, SLUICE__KIND_BIAS, SLUICE__KIND_NORM, SLUICE__KIND_GATE_PARAM } sluice__slot_kind;
+
+sluice__slot_kind sluice__slot_kind_of(sluice__slot slot);
+/* "self_attn.q_proj.weight" for a layer's tensor, the whole name for the others. */
+const char *sluice__slot_name(sluice__slot slot);
+bool sluice__slot_in_layer(sluice__slot slot);
+/* Number of dimensions, with sizes in shape; 0 when the model has no such tensor. layer is ignored outside layers. */
+int sluice__slot_shape(const sluice_config *config, int layer, sluice__slot slot, int64_t shape[2]);
+
+typedef struct sluice__tensor {
+    sluice__slot slot;
+    int layer; /* -1 outside layers */
+    char *name;
+    int ndim;
+    int64_t shape[2], count;
+    int64_t offset; /* floats, in the flat layout */
+} sluice__tensor;
+
+/* All tensors of a configuration in layout order; *flat_size in floats. Freed with sluice__tensors_free. */
+sluice_status sluice__tensors_new(sluice__tensor **out, int *count, int64_t *flat_size, const sluice_config *config,
+                                  sluice_error *err);
+void sluice__tensors_free(sluice__tensor *tensors, int count);
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model object: one allocation for all parameters, its tensors, and typed pointers into it. */
+#include "model/weights.h"
+#include "base/memory.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "model/config.h"
+#include "model/model.h"
+#include <string.h>
+
+sluice__layer_sizes sluice__layer_sizes_of(const sluice_config *config, int layer) {
+    const sluice_layer_spec *l = &config->layers[layer];
+    sluice__layer_sizes s = {.q_rows = l->num_attention_heads * l->head_dim,
+                             .k_rows = l->num_key_value_heads * l->head_dim,
+                             .v_rows = l->num_key_value_heads * l->head_dim};
+    const sluice_gate_spec *g = &l->gate;
+    if (g->position == SLUICE_GATE_NONE) return s;
+    if (g->position == SLUICE_GATE_OUTPUT) {
+        s.gate_heads = 1;
+        s.gate_width = config->hidden_size;
+    } else {
+        bool query_side = g->position == SLUICE_GATE_SDPA || g->position == SLUICE_GATE_QUERY;
+        s.gate_heads = query_side ? l->num_attention_heads : l->num_key_value_heads;
+        s.gate_width = g->granularity == SLUICE_GATE_ELEMENTWISE ? l->head_dim : 1;
+    }
+    s.gate_rows = g->input_none ? 0 : s.gate_heads * s.gate_width;
+    return s;
+}
+
+/* Where the pointer to a slot stands in sluice__layer_weights; glued slots are reached through the first of their group. */
+static const struct {
+    sluice__slot slot;
+    size_t field;
+} fields[] = {
+    {SLUICE__SLOT_INPUT_NORM, offsetof(sluice__layer_weights, input_norm)},
+    {SLUICE__SLOT_Q, offsetof(sluice__layer_weights, qkvg)},
+    {SLUICE__SLOT_Q_BIAS, offsetof(sluice__layer_weights, qkv_bias)},
+    {SLUICE__SLOT_GATE_PARAM, offsetof(sluice__layer_weights, gate_param)},
+    {SLUICE__SLOT_Q_NORM, offsetof(sluice__layer_weights, q_norm)},
+    {SLUICE__SLOT_K_NORM, offsetof(sluice__layer_weights, k_norm)},
+    {SLUICE__SLOT_SDPA_NORM, offsetof(sluice__layer_weights, sdpa_norm)},
+    {SLUICE__SLOT_O, offsetof(sluice__layer_weights, o_proj)},
+    {SLUICE__SLOT_O_BIAS, offsetof(sluice__layer_weights, o_bias)},
+    {SLUICE__SLOT_POST_SELF_ATTN_NORM, offsetof(sluice__layer_weights, post_self_attn_norm)},
+    {SLUICE__SLOT_POST_ATTENTION_NORM, offsetof(sluice__layer_weights, post_attention_norm)},
+    {SLUICE__SLOT_MLP_GATE, offsetof(sluice__layer_weights, gate_up)},
+    {SLUICE__SLOT_MLP_DOWN, offsetof(sluice__layer_weights, down)},
+    {SLUICE__SLOT_POST_MLP_NORM, offsetof(sluice__layer_weights, post_mlp_norm)},
+};
+
+static void bind_layer_tensor(sluice__layer_weights *w, sluice__slot slot, float *data) {
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].slot == slot) memcpy((char *)w + fields[i].field, &data, sizeof data);
+}
+
+void sluice__weights_bind(const sluice_model *model, float *flat, sluice__weights *out) {
+    memset(out->layers, 0, (size_t)model->config.num_hidden_layers * sizeof *out->layers);
+    out->embed_tokens = out->norm = out->lm_head = NULL;
+    if (!flat) return;
+    for (int i = 0; i < model->num_tensors; i++) {
+        const sluice__tensor *t = &model->tensors[i];
+        float *data = flat + t->offset;
+        if (t->layer >= 0) bind_layer_tensor(&out->layers[t->layer], t->slot, data);
+        else if (t->slot == SLUICE__SLOT_EMBED_TOKENS) out->embed_tokens = data;
+        else if (t->slot == SLUICE__SLOT_NORM) out->norm = data;
+        else out->lm_head = data;
+    }
+    if (!out->lm_head) out->lm_head = out->embed_tokens;
+}
+
+const sluice__weights *sluice__model_weights(const sluice_model *model) {
+    return &model->weights;
+}
+
+int64_t sluice__flat_size(const sluice_model *model) {
+    return model->flat_size;
+}
+
+int64_t sluice__grad_offset(const sluice_model *model, int tensor) {
+    return model->tensors[tensor].offset;
+}
+
+float *sluice__flat_params(sluice_model *model) {
+    return model->flat;
+}
+
+/* ---- the object ---- */
+
+static sluice_status check_memory(int64_t floats, sluice_error *err) {
+    double bytes = (double)floats * sizeof(float), ram = (double)sluice__mem_physical();
+    if (bytes <= ram) return SLUICE_OK;
+    char need[32], have[32];
+    return sluice__fail(err, SLUICE_ERR_MEMORY, "the weights take %s in fp32, this machine has %s of memory",
+                        sluice__format_bytes(need, bytes), sluice__format_bytes(have, ram));
+}
+
+sluice_status sluice__model_alloc(sluice_model **out, sluice_config *config, sluice_error *err) {
+    *out = NULL;
+    sluice_model *m = sluice__calloc(1, sizeof *m, SLUICE__MEM_OTHER);
+    if (!m) {
+        sluice_config_free(config);
+        return sluice__no_memory(err, sizeof *m, "a model");
+    }
+    m->config = *config;
+    *config = (sluice_config){0};
+    sluice_status st = sluice__tensors_new(&m->tensors, &m->num_tensors, &m->flat_size, &m->config, err);
+    if (st == SLUICE_OK) st = check_memory(m->flat_size, err);
+    if (st == SLUICE_OK) {
+        size_t layers = (size_t)m->config.num_hidden_layers;
+        m->flat = sluice__calloc((size_t)m->flat_size, sizeof(float), SLUICE__MEM_WEIGHTS);
+        m->weights.layers = sluice__calloc(layers, sizeof *m->weights.layers, SLUICE__MEM_OTHER);
+        if (!m->flat || !m->weights.layers)
+            st = sluice__no_memory(err, (size_t)m->flat_size * sizeof(float), "the weights");
+    }
+    if (st != SLUICE_OK) {
+        sluice_model_free(m);
+        return st;
+    }
+    sluice__weights_bind(m, m->flat, &m->weights);
+    *out = m;
+    return SLUICE_OK;
+}
+
+void sluice_model_free(sluice_model *m) {
+    if (!m) return;
+    sluice__tensors_free(m->tensors, m->num_tensors);
+    sluice__free(m->flat);
+    sluice__free(m->weights.layers);
+    sluice_config_free(&m->config);
+    sluice__free(m);
+}
+
+static void fill(float *x, int64_t count, float value) {
+    for (int64_t i = 0; i < count; i++) x[i] = value;
+}
+
+static void init_tensor(const sluice_model *m, const sluice__tensor *t, uint64_t seed) {
+    float *x = m->flat + t->offset;
+    switch (sluice__slot_kind_of(t->slot)) {
+    case SLUICE__KIND_NORM: fill(x, t->count, 1.0F); break;
+    case SLUICE__KIND_MATRIX:
+        sluice__rng_fill_normal(x, t->count, seed, sluice__hash_text(t->name), 0, 0.0F, (float)m->config.initializer_range);
+        break;
+    case SLUICE__KIND_BIAS:
+    case SLUICE__KIND_GATE_PARAM: break; /* zero already */
+    }
+}
+
+sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, uint64_t seed, sluice_error *err) {
+    *out = NULL;
+    sluice_config copy;
+    SLUICE__TRY(sluice__config_copy(&copy, config, err));
+    copy.norm = SLUICE_NORM_PLAIN;
+    SLUICE__TRY(sluice__model_alloc(out, &copy, err));
+    for (int i = 0; i < (*out)->num_tensors; i++) init_tensor(*out, &(*out)->tensors[i], seed);
+    return SLUICE_OK;
+}
+
+const sluice_config *sluice_model_config(const sluice_model *m) {
+    return &m->config;
+}
+
+int sluice_model_num_tensors(const sluice_model *m) {
+    return m->num_tensors;
+}
+
+sluice_tensor_info sluice_model_tensor(const sluice_model *m, int index) {
+    const sluice__tensor *t = &m->tensors[index];
+    return (sluice_tensor_info){.name = t->name,
+                                .ndim = t->ndim,
+                                .shape = {t->shape[0], t->ndim == 2 ? t->shape[1] : 1},
+                                .count = t->count,
+                                .data = m->flat + t->offset,
+                                .weight_decay = sluice__slot_kind_of(t->slot) == SLUICE__KIND_MATRIX};
+}
+
+int sluice_model_find_tensor(const sluice_model *m, const char *name) {
+    for (int i = 0; i < m->num_tensors; i++)
+        if (!strcmp(m->tensors[i].name, name)) return i;
+    return -1;
+}
