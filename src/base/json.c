@@ -10,10 +10,24 @@
 
 enum { JSON_LIMIT = 256 << 20 };
 
+/* jansson does not say which key stands twice: it is the quoted text that ends where parsing stopped. */
+static sluice_status duplicate_key(const char *text, const json_error_t *je, const char *file, sluice_error *err) {
+    int end = je->position;
+    while (end > 0 && text[end - 1] != '"') end--;
+    int begin = end - 1;
+    while (begin > 0 && text[begin - 1] != '"') begin--;
+    if (end < 2 || begin <= 0) begin = end = 1;
+    int length = end - 1 - begin;
+    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %d: the key \"%.*s\" stands twice", file, je->line,
+                        length < 300 ? length : 300, text + begin);
+}
+
 sluice_status sluice__json_parse(json_t **root, const char *text, size_t size, const char *file, sluice_error *err) {
     json_error_t je;
     *root = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
     if (*root) return SLUICE_OK;
+    if (json_error_code(&je) == json_error_duplicate_key && je.position > 0 && (size_t)je.position <= size)
+        return duplicate_key(text, &je, file, err);
     return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: not valid JSON: line %d, column %d: %s", file, je.line, je.column,
                         je.text);
 }

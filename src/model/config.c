@@ -141,15 +141,27 @@ static layer_kind kind_of(const char *name) {
 
 /* Kinds that transformers knows and this version cannot compute. */
 static const char *const unsupported_kinds[] = {"linear_attention", "mamba", "chunked_attention", "compressed_sparse_attention",
-                                                "heavily_compressed_attention", "indexed_attention", "conv", "hybrid",
-                                                "moe", "sparse", "dense", NULL};
+                                                "heavily_compressed_attention", "indexed_attention", "deepseek_sparse_attention",
+                                                "qwen_sparse_attention", "conv", "hybrid", NULL};
 
-static sluice_status refuse_kind(const sluice__json *at, int layer, const char *name, sluice_error *err) {
-    for (int i = 0; unsupported_kinds[i]; i++)
-        if (!strcmp(unsupported_kinds[i], name))
-            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: %s: layer %d is %s, which is not supported by this version",
-                                at->file, at->path, layer, name);
-    return sluice__json_fail(at, NULL, err, "layer %d: found \"%.40s\", expected full_attention or sliding_attention", layer, name);
+/* Every entry must be a known name; of those, the first that cannot be computed is refused. */
+static sluice_status check_kinds(const sluice__json *list, sluice_error *err) {
+    const char *refused = NULL;
+    size_t at = 0;
+    for (size_t i = 0; i < json_array_size(list->value); i++) {
+        const char *name = json_string_value(json_array_get(list->value, i));
+        if (!name) return sluice__json_fail(list, NULL, err, "entry %zu is not a string", i);
+        if (kind_of(name) != KIND_OTHER) continue;
+        int k = 0;
+        while (unsupported_kinds[k] && strcmp(unsupported_kinds[k], name)) k++;
+        if (!unsupported_kinds[k])
+            return sluice__json_fail(list, NULL, err, "layer %zu: found \"%.40s\", expected full_attention or sliding_attention", i, name);
+        if (!refused) at = i;
+        if (!refused) refused = name;
+    }
+    if (!refused) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: %s: layer %zu is %s, which is not supported by this version", list->file,
+                        list->path, at, refused);
 }
 
 static sluice_status read_window(const sluice__config_reader *r, int *window, sluice_error *err) {
@@ -164,20 +176,15 @@ static sluice_status read_window(const sluice__config_reader *r, int *window, sl
 
 static sluice_status kinds_from_list(const sluice__config_reader *r, const sluice__json *list, int window, sluice_error *err) {
     sluice_config *c = r->config;
-    if (!json_is_array(list->value) || json_array_size(list->value) < (size_t)c->num_hidden_layers)
+    if (!json_is_array(list->value) || json_array_size(list->value) != (size_t)c->num_hidden_layers)
         return sluice__json_fail(&r->json, "layer_types", err, "found %zu entries, expected one for each of %d layers",
                                  json_array_size(list->value), c->num_hidden_layers);
-    if (json_array_size(list->value) != (size_t)c->num_hidden_layers)
-        return sluice__json_fail(&r->json, "layer_types", err, "found %zu entries, expected num_hidden_layers (%d)",
-                                 json_array_size(list->value), c->num_hidden_layers);
+    SLUICE__TRY(check_kinds(list, err));
     for (int i = 0; i < c->num_hidden_layers; i++) {
-        const char *name = json_string_value(json_array_get(list->value, (size_t)i));
-        if (!name) return sluice__json_fail(list, NULL, err, "entry %d is not a string", i);
-        layer_kind kind = kind_of(name);
-        if (kind == KIND_OTHER) return refuse_kind(list, i, name, err);
-        if (kind == KIND_SLIDING && !window)
+        bool sliding = kind_of(json_string_value(json_array_get(list->value, (size_t)i))) == KIND_SLIDING;
+        if (sliding && !window)
             return sluice__json_fail(list, NULL, err, "layer %d is sliding_attention, but sliding_window is absent or off", i);
-        c->layers[i].sliding_window = kind == KIND_SLIDING ? window : 0;
+        c->layers[i].sliding_window = sliding ? window : 0;
     }
     return SLUICE_OK;
 }
