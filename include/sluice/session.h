@@ -50,6 +50,17 @@ typedef struct sluice_generate_params {
 } sluice_generate_params;
 sluice_generate_params sluice_generate_params_default(void);
 
+/* What a model directory says about generation: generation_config.json where it exists, else config.json. */
+enum { SLUICE_MAX_EOS = 32 };
+typedef struct sluice_generation_config {
+    sluice_sampling_params sampling; /* as transformers would use them: temperature 0 unless do_sample is true */
+    int32_t eos_ids[SLUICE_MAX_EOS];
+    int num_eos;
+    int64_t max_new_tokens; /* 0 = not said */
+} sluice_generation_config;
+sluice_status sluice_generation_config_load(sluice_generation_config *out, const char *dir, const sluice_config *config,
+                                            sluice_error *err);
+
 typedef struct sluice_generation {
     int32_t *tokens; /* [count]; owned: sluice_generation_free */
     int64_t count;

@@ -88,7 +88,7 @@ static sluice_status reserve(sluice_session *s, int need, sluice_error *err) {
     int now = sluice__cache_capacity(s->cache);
     if (need <= now) return SLUICE_OK;
     int64_t wanted = (int64_t)now * 2 > need ? (int64_t)now * 2 : need;
-    return sluice__cache_grow(s->cache, (int)(wanted < s->capacity ? wanted : s->capacity), err);
+    return sluice__cache_grow(&s->cache, (int)(wanted < s->capacity ? wanted : s->capacity), err);
 }
 
 sluice_status sluice_session_eval(sluice_session *s, const int32_t *ids, int64_t n, float *logits,

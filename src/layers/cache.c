@@ -2,6 +2,7 @@
 /* The key/value cache: one allocation, counted and placed by the same function. */
 #include "layers/cache.h"
 #include "base/memory.h"
+#include <string.h>
 
 static const size_t LIMIT = SIZE_MAX / 4;
 
@@ -54,6 +55,27 @@ sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, 
     *out = cache;
     return SLUICE_OK;
 }
+
+sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_error *err) {
+    const sluice__cache *old = *cache;
+    if (capacity <= old->capacity) return SLUICE_OK;
+    sluice__cache *fresh;
+    SLUICE__TRY(sluice__cache_new(&fresh, old->model, old->batch, capacity, err));
+    for (int i = 0; i < sluice_model_config(old->model)->num_hidden_layers; i++) {
+        const sluice__cache_layer *from = &old->layers[i], *to = &fresh->layers[i];
+        for (int b = 0; b < old->batch; b++) {
+            size_t used = (size_t)(from->kv_width * old->length) * sizeof(float);
+            memcpy(to->k + from->kv_width * capacity * b, from->k + from->kv_width * old->capacity * b, used);
+            memcpy(to->v + from->kv_width * capacity * b, from->v + from->kv_width * old->capacity * b, used);
+        }
+    }
+    fresh->length = old->length;
+    sluice__cache_free(*cache);
+    *cache = fresh;
+    return SLUICE_OK;
+}
+
+int sluice__cache_capacity(const sluice__cache *cache) { return cache->capacity; }
 
 void sluice__cache_free(sluice__cache *cache) { sluice__free(cache); }
 

@@ -21,8 +21,8 @@ sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, 
 void sluice__cache_free(sluice__cache *cache);
 int sluice__cache_length(const sluice__cache *cache);
 int sluice__cache_capacity(const sluice__cache *cache);
-/* Makes room for `capacity` tokens (never less than now), keeping what is there. */
-sluice_status sluice__cache_grow(sluice__cache *cache, int capacity, sluice_error *err);
+/* Makes room for `capacity` tokens (never less than now), keeping what is there. On failure *cache stays as it was. */
+sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_error *err);
 /* Forget everything behind the first `length` tokens. */
 void sluice__cache_truncate(sluice__cache *cache, int length);
 int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity);
