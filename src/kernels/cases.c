@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One case per kernel: operands, tolerance with its reason, a shape to time. Tolerances are relative; a single rounding is
+ * 6e-8. `floor` 1 is for sums, whose error follows the largest terms; 0 asks for relative accuracy of each element. */
+#include "kernels/cases.h"
+#include <math.h>
+#include <string.h>
+
+#define ALL_INPUTS (SLUICE__CASE_LARGE | SLUICE__CASE_TINY | SLUICE__CASE_NONFINITE)
+#define FINITE_INPUTS (SLUICE__CASE_LARGE | SLUICE__CASE_TINY)
+
+/* Element-wise arithmetic without a sum: the same operations in the same order, but for fused multiply-add. */
+#define TOLERANCE_EXACT 0
+#define TOLERANCE_ROUNDED 2.5e-7
+/* Measured largest errors of the approximations are 2 to 4 units in the last place. */
+#define TOLERANCE_ELEMENTARY 4e-7
+/* exp gives 0 below the smallest normal float, 1e-38; kernels multiply that by ordinary numbers. */
+#define ABSOLUTE_FLUSH 1e-34
+/* 1 + erf and 1 + tanh cancel below -2: half a unit of 1, times |x| up to 6 where it matters. PyTorch has the same. */
+#define ABSOLUTE_GELU 1e-6
+/* p - 1 cancels where the label is all but certain; so does log(1 + rest). */
+#define ABSOLUTE_NLL 2e-7
+/* Float sums of a few thousand terms in 16 or more lanes. */
+#define TOLERANCE_SUM 2e-6
+
+int64_t sluice__case_count(const sluice__case_shape *s, char letter) {
+    switch (letter) {
+    case 'n': return s->rows * s->dim;
+    case 'w': return 2 * s->rows * s->dim;
+    case 'r': return s->rows;
+    case 'R': return 2 * s->rows;
+    case 'd': return s->dim;
+    case 't': return 4 * s->dim;
+    case 'a': return s->rows * s->depth;
+    case 'b': return s->dim * s->depth;
+    case 'h': return s->rows * (2 * s->dim + 3);
+    default: return 1;
+    }
+}
+
+typedef const sluice__case_shape shape;
+typedef const sluice__kernels table;
+
+static int64_t count_of(shape *s) {
+    return s->rows * s->dim;
+}
+
+/* Factors must be ordinary numbers where terms cancel, or their rounding sticks out of every tolerance. */
+static void limit(float *x, int64_t count, float most) {
+    for (int64_t i = 0; i < count; i++) x[i] = fmodf(x[i], most);
+}
+
+/* |x| + least, for operands that must be positive. */
+static void make_positive(float *x, int64_t count, float least) {
+    for (int64_t i = 0; i < count; i++) x[i] = fabsf(x[i]) + least;
+}
+
+/* Replaces random floats by numbers 0..limit-1 derived from them, every fifth one negative when `holes`. */
+static void make_ids(void *op, int64_t count, int64_t limit, bool holes) {
+    for (int64_t i = 0; i < count; i++) {
+        float x;
+        memcpy(&x, (char *)op + 4 * i, 4);
+        int32_t id = (int32_t)((int64_t)(fabsf(isfinite(x) && fabsf(x) < 1e6f ? x : 3) * 1000) % limit);
+        if (holes && i % 5 == 4) id = -100;
+        memcpy((char *)op + 4 * i, &id, 4);
+    }
+}
+
+static void run_exp(table *k, shape *s, void **op) { k->exp_f32(op[0], op[1], count_of(s)); }
+static void run_sigmoid(table *k, shape *s, void **op) { k->sigmoid_f32(op[0], op[1], count_of(s)); }
+static void run_tanh(table *k, shape *s, void **op) { k->tanh_f32(op[0], op[1], count_of(s)); }
+static void run_erf(table *k, shape *s, void **op) { k->erf_f32(op[0], op[1], count_of(s)); }
+#define ELEMENTARY(name)                                                                           \
+    const sluice__kernel_case sluice__case_##name##_f32 = {                                        \
+        "nn", 1, ALL_INPUTS, TOLERANCE_ELEMENTARY, 0, ABSOLUTE_FLUSH, 8, {16, 1024, 0, 0}, NULL, run_##name}
+ELEMENTARY(exp);
+ELEMENTARY(sigmoid);
+ELEMENTARY(tanh);
+ELEMENTARY(erf);
+
+static void run_add(table *k, shape *s, void **op) { k->add_f32(op[0], op[1], count_of(s)); }
+const sluice__kernel_case sluice__case_add_f32 = {
+    "nn", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 12, {16, 1024, 0, 0}, NULL, run_add};
+
+static void run_scale(table *k, shape *s, void **op) { k->scale_f32(op[0], 0.37f, count_of(s)); }
+const sluice__kernel_case sluice__case_scale_f32 = {
+    "n", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 8, {16, 1024, 0, 0}, NULL, run_scale};
+
+static void run_clip(table *k, shape *s, void **op) { k->clip_f32(op[0], op[1], 0.8f, count_of(s)); }
+const sluice__kernel_case sluice__case_clip_f32 = {
+    "nn", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 8, {16, 1024, 0, 0}, NULL, run_clip};
+
+static void run_clip_backward(table *k, shape *s, void **op) {
+    k->clip_backward_f32(op[0], op[1], op[2], 0.8f, count_of(s));
+}
+const sluice__kernel_case sluice__case_clip_backward_f32 = {
+    "nnn", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 12, {16, 1024, 0, 0}, NULL, run_clip_backward};
+
+static void run_column_sums(table *k, shape *s, void **op) {
+    k->column_sums_f32(op[0], op[1], s->dim, s->rows, s->dim);
+}
+const sluice__kernel_case sluice__case_column_sums_f32 = {
+    "dn", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 4, {256, 768, 0, 0}, NULL, run_column_sums};
+
+static void run_sum_squares(table *k, shape *s, void **op) {
+    *(float *)op[0] = (float)k->sum_squares_f32(op[1], count_of(s));
+}
+const sluice__kernel_case sluice__case_sum_squares_f32 = {
+    "1n", 1, ALL_INPUTS, TOLERANCE_ROUNDED, 0, 0, 4, {16, 1024, 0, 0}, NULL, run_sum_squares};
+
+static void run_max_abs(table *k, shape *s, void **op) { *(float *)op[0] = k->max_abs_f32(op[1], count_of(s)); }
+const sluice__kernel_case sluice__case_max_abs_f32 = {
+    "1n", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 4, {16, 1024, 0, 0}, NULL, run_max_abs};
+
+static void run_first_nonfinite(table *k, shape *s, void **op) {
+    *(float *)op[0] = (float)k->first_nonfinite_f32(op[1], count_of(s));
+}
+const sluice__kernel_case sluice__case_first_nonfinite_f32 = {
+    "1n", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 4, {16, 1024, 0, 0}, NULL, run_first_nonfinite};
+
+/* variant: bit 0 without weight, bit 1 the 1 + w flavour, bit 2 without rstd */
+static void run_rms_norm(table *k, shape *s, void **op) {
+    k->rms_norm_f32(op[0], s->variant & 4 ? NULL : op[1], op[2], s->variant & 1 ? NULL : op[3], s->rows, s->dim, 1e-6f,
+                    s->variant & 2 ? 1 : 0);
+}
+const sluice__kernel_case sluice__case_rms_norm_f32 = {
+    "nrnd", 8, FINITE_INPUTS, 1e-6, 0, 0, 8, {64, 768, 0, 0}, NULL, run_rms_norm};
+
+static void run_add_rms_norm(table *k, shape *s, void **op) {
+    k->add_rms_norm_f32(op[0], op[1], s->variant & 4 ? NULL : op[2], op[3], op[4], s->variant & 1 ? NULL : op[5], s->rows,
+                        s->dim, 1e-6f, s->variant & 2 ? 1 : 0);
+}
+const sluice__kernel_case sluice__case_add_rms_norm_f32 = {
+    "nnrnnd", 8, FINITE_INPUTS, 1e-6, 0, 0, 16, {64, 768, 0, 0}, NULL, run_add_rms_norm};
+
+/* variant: bit 0 without weight, bit 1 the 1 + w flavour, bit 2 accumulate, bit 3 without dweight */
+static void run_rms_norm_backward(table *k, shape *s, void **op) {
+    k->rms_norm_backward_f32(op[0], s->variant & 8 ? NULL : op[1], op[2], op[3], s->variant & 1 ? NULL : op[4], op[5],
+                             s->rows, s->dim, s->variant & 2 ? 1 : 0, s->variant & 4);
+}
+static void prepare_rms_norm_backward(shape *s, void **op) {
+    float *scratch = op[0]; /* dx: any values do */
+    sluice_rms_norm_f32_ref(scratch, op[5], op[3], NULL, s->rows, s->dim, 1e-6f, 0);
+    limit(op[4], s->dim, 3);
+    limit(op[5], s->rows, 3);
+}
+const sluice__kernel_case sluice__case_rms_norm_backward_f32 = {
+    "ndnndr", 16, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 16, {64, 768, 0, 0}, prepare_rms_norm_backward, run_rms_norm_backward};
+
+/* variant: bit 0 norm, bit 1 without weight, bits 2-3 rotation: none, a quarter, all but the last pair, all */
+static sluice__norm_rope norm_rope_of(shape *s, const float *weight, const float *cosine, const float *sine,
+                                      const int32_t *position) {
+    int rotation = s->variant >> 2 & 3, pairs = (int)s->dim / 2;
+    int half = rotation == 1 ? pairs / 4 : rotation == 2 && pairs > 1 ? pairs - 1 : pairs;
+    bool rotate = rotation && half;
+    return (sluice__norm_rope){.rows = s->rows, .heads = 2, .head_dim = (int)s->dim, .rotary_dim = 2 * half,
+                               .norm = s->variant & 1, .weight = s->variant & 2 ? NULL : weight, .eps = 1e-6f, .offset = 1,
+                               .cos = rotate ? cosine : NULL, .sin = rotate ? sine : NULL, .position = position};
+}
+
+static void run_norm_rope(table *k, shape *s, void **op) {
+    sluice__norm_rope p = norm_rope_of(s, op[3], op[4], op[5], op[6]);
+    k->norm_rope_f32(&p, op[0], 2 * s->dim + 3, op[1], op[2], 2 * s->dim + 3, 0, s->rows);
+}
+static void prepare_norm_rope(shape *s, void **op) { make_ids(op[6], s->rows, 4, false); }
+const sluice__kernel_case sluice__case_norm_rope_f32 = {
+    "hRhdttr", 16, FINITE_INPUTS, 1e-6, 1, 0, 16, {64, 64, 0, 13}, prepare_norm_rope, run_norm_rope};
+
+static void run_norm_rope_backward(table *k, shape *s, void **op) {
+    sluice__norm_rope p = norm_rope_of(s, op[4], op[5], op[6], op[7]);
+    const float *rstd = op[0];
+    bool norm = p.norm;
+    float *dweight = norm && p.weight ? op[2] : NULL;
+    k->norm_rope_backward_f32(&p, op[1], 2 * s->dim + 3, dweight, op[3], 2 * s->dim + 3, op[3], 2 * s->dim + 3, rstd, 0,
+                              s->rows);
+}
+static void prepare_norm_rope_backward(shape *s, void **op) {
+    sluice__norm_rope p = norm_rope_of(s, NULL, NULL, NULL, NULL);
+    p.norm = true;
+    sluice_norm_rope_f32_ref(&p, op[1], 2 * s->dim + 3, op[0], op[3], 2 * s->dim + 3, 0, s->rows);
+    limit(op[0], 2 * s->rows, 3);
+    limit(op[4], s->dim, 3);
+    make_ids(op[7], s->rows, 4, false);
+}
+const sluice__kernel_case sluice__case_norm_rope_backward_f32 = {
+    "Rhdhdttr", 16, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 24, {64, 64, 0, 13}, prepare_norm_rope_backward,
+    run_norm_rope_backward};
+
+static void run_swiglu(table *k, shape *s, void **op) { k->swiglu_f32(op[0], op[1], s->rows, s->dim); }
+const sluice__kernel_case sluice__case_swiglu_f32 = {
+    "nw", 1, ALL_INPUTS, 1e-6, 0, ABSOLUTE_FLUSH, 12, {16, 2048, 0, 0}, NULL, run_swiglu};
+
+static void run_swiglu_backward(table *k, shape *s, void **op) {
+    k->swiglu_backward_f32(op[0], op[1], op[2], s->rows, s->dim);
+}
+const sluice__kernel_case sluice__case_swiglu_backward_f32 = {
+    "wnw", 1, ALL_INPUTS, 1e-6, 1, ABSOLUTE_FLUSH, 20, {16, 2048, 0, 0}, NULL, run_swiglu_backward};
+
+/* variant: bit 0 the tanh form */
+static void run_gelu(table *k, shape *s, void **op) { k->gelu_f32(op[0], op[1], count_of(s), s->variant); }
+const sluice__kernel_case sluice__case_gelu_f32 = {
+    "nn", 2, ALL_INPUTS, 5e-7, 0, ABSOLUTE_GELU, 8, {16, 2048, 0, 0}, NULL, run_gelu};
+
+static void run_gelu_backward(table *k, shape *s, void **op) {
+    k->gelu_backward_f32(op[0], op[1], op[2], count_of(s), s->variant);
+}
+const sluice__kernel_case sluice__case_gelu_backward_f32 = {
+    "nnn", 2, ALL_INPUTS, 1e-6, 1, ABSOLUTE_GELU, 12, {16, 2048, 0, 0}, NULL, run_gelu_backward};
+
+/* variant: bit 0 without gradient, bit 1 without `correct` */
+static void run_softmax_nll(table *k, shape *s, void **op) {
+    k->softmax_nll_f32(op[0], op[1], op[2], s->variant & 2 ? NULL : op[3], s->rows, s->dim, s->variant & 1 ? 0 : 0.25f);
+}
+static void prepare_softmax_nll(shape *s, void **op) { make_ids(op[1], s->rows, s->dim, true); }
+const sluice__kernel_case sluice__case_softmax_nll_f32 = {
+    "nrrr", 4, ALL_INPUTS, 1e-6, 0, ABSOLUTE_NLL, 24, {4, 50304, 0, 0}, prepare_softmax_nll, run_softmax_nll};
+
+/* variant: bit 0 clears the gradient */
+static void run_adamw(table *k, shape *s, void **op) {
+    sluice__adamw_factors f = {.grad_scale = 0.9f, .decay = 0.999f, .beta1 = 0.9f, .one_minus_beta1 = 0.1f,
+                               .beta2 = 0.95f, .one_minus_beta2 = 0.05f, .step_size = 0.003f,
+                               .inv_sqrt_correction2 = 1.7f, .eps = 1e-8f, .zero_grad = s->variant};
+    k->adamw_f32(&f, op[0], op[1], op[2], op[3], count_of(s));
+}
+static void prepare_adamw(shape *s, void **op) { make_positive(op[2], count_of(s), 0); }
+const sluice__kernel_case sluice__case_adamw_f32 = {
+    "nnnn", 2, FINITE_INPUTS, 1e-6, 0.1, 0, 28, {1, 1 << 22, 0, 0}, prepare_adamw, run_adamw};
+
+/* variant: bit 0 A transposed, bit 1 B transposed, bits 2-3 (alpha, beta): (1,0) (1,1) (-0.5,0) (0.5,2) */
+static void run_gemm(table *k, shape *s, void **op) {
+    static const float alpha[4] = {1, 1, -0.5f, 0.5f}, beta[4] = {0, 1, 0, 2};
+    bool ta = s->variant & 1, tb = s->variant & 2;
+    int scale = s->variant >> 2 & 3;
+    k->gemm_f32(ta, tb, s->rows, s->dim, s->depth, alpha[scale], op[1], ta ? s->rows : s->depth, op[2],
+                tb ? s->depth : s->dim, beta[scale], op[0], s->dim);
+}
+const sluice__kernel_case sluice__case_gemm_f32 = {
+    "nab", 16, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {512, 256, 64, 2}, NULL, run_gemm};
