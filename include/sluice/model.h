@@ -25,9 +25,11 @@ sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, 
 void sluice_model_free(sluice_model *model);
 
 typedef enum sluice_save_layout {
-    SLUICE_SAVE_AUTO,  /* a transformers class where one expresses the model (llama, qwen3, qwen3_5_text), else NATIVE */
+    SLUICE_SAVE_AUTO,  /* a transformers class where one expresses the model (llama, qwen2, qwen3, qwen3_5_text), else NATIVE */
     SLUICE_SAVE_NATIVE /* our own flat keys and tensor names, with modeling_sluice.py beside them */
 } sluice_save_layout;
+/* The class of transformers that SLUICE_SAVE_AUTO writes for ("LlamaForCausalLM"), or NULL when none expresses the model. */
+const char *sluice_config_transformers_class(const sluice_config *config);
 /* Writes config.json and model.safetensors (fp32) into an existing directory. */
 sluice_status sluice_model_save(const sluice_model *model, const char *dir, sluice_save_layout layout, sluice_error *err);
 

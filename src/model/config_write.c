@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing config.json: our own flat keys. */
+/* Writing config.json for the classes of transformers that express our models, and in our own flat keys for the rest. What
+ * each class can do was read from transformers 5.18 and tried with it (tests/model/test_transformers.py): llama and qwen3
+ * ignore partial_rotary_factor, only qwen3_5_text has a gate, and that has q/k norm always. */
 #include "base/memory.h"
-#include "model/config.h"
-#include "model/family.h"
 #include "model/save.h"
-#include <string.h>
 
 static int set_int(json_t *o, const char *key, int64_t value) {
     return json_object_set_new(o, key, json_integer(value));
@@ -26,8 +25,10 @@ static int set_token(json_t *o, const char *key, int id) {
     return json_object_set_new(o, key, id < 0 ? json_null() : json_integer(id));
 }
 
-int sluice__write_sizes(json_t *o, const sluice_config *c) {
+/* Keys that every class reads alike. */
+static int write_common(json_t *o, const sluice_config *c) {
     const sluice_layer_spec *l = &c->layers[0];
+    json_t *rope = sluice__rope_to_json(&l->rope, l->head_dim);
     return set_int(o, "vocab_size", c->vocab_size) | set_int(o, "hidden_size", c->hidden_size) |
            set_int(o, "intermediate_size", l->intermediate_size) | set_int(o, "num_hidden_layers", c->num_hidden_layers) |
            set_int(o, "num_attention_heads", l->num_attention_heads) | set_int(o, "num_key_value_heads", l->num_key_value_heads) |
@@ -35,40 +36,119 @@ int sluice__write_sizes(json_t *o, const sluice_config *c) {
            set_int(o, "max_position_embeddings", c->max_position_embeddings) | set_real(o, "rms_norm_eps", c->rms_norm_eps) |
            set_real(o, "initializer_range", c->initializer_range) | set_bool(o, "tie_word_embeddings", c->tie_word_embeddings) |
            set_token(o, "bos_token_id", c->bos_token_id) | set_token(o, "eos_token_id", c->eos_token_id) |
-           set_token(o, "pad_token_id", c->pad_token_id) | set_text(o, "torch_dtype", "float32");
+           set_token(o, "pad_token_id", c->pad_token_id) | set_text(o, "torch_dtype", "float32") |
+           json_object_set_new(o, "rope_parameters", rope);
 }
 
-int sluice__write_rope(json_t *o, const sluice_config *c) {
-    json_t *rope = sluice__rope_to_json(&c->layers[0].rope, c->layers[0].head_dim);
-    return rope ? json_object_set_new(o, "rope_parameters", rope) : -1;
+static int window_of(const sluice_config *c) {
+    for (int i = 0; i < c->num_hidden_layers; i++)
+        if (c->layers[i].sliding_window) return c->layers[i].sliding_window;
+    return 0;
 }
 
-int sluice__write_kinds(json_t *o, const sluice_config *c) {
+static int write_kinds(json_t *o, const sluice_config *c) {
     json_t *kinds = json_array();
-    int window = 0, bad = !kinds;
-    for (int i = 0; i < c->num_hidden_layers; i++) {
-        if (c->layers[i].sliding_window) window = c->layers[i].sliding_window;
+    int window = window_of(c), bad = !kinds;
+    for (int i = 0; i < c->num_hidden_layers; i++)
         bad |= json_array_append_new(kinds, json_string(c->layers[i].sliding_window ? "sliding_attention" : "full_attention"));
-    }
     bad |= json_object_set_new(o, "layer_types", kinds);
     return bad | json_object_set_new(o, "sliding_window", window ? json_integer(window) : json_null());
+}
+
+static int write_window(json_t *o, const sluice_config *c) {
+    return write_kinds(o, c) | set_bool(o, "use_sliding_window", window_of(c) > 0);
+}
+
+static int write_attention_bias(json_t *o, const sluice_config *c) {
+    return set_bool(o, "attention_bias", c->layers[0].qkv_bias) | json_object_set_new(o, "attention_dropout", json_real(0));
+}
+
+/* ---- what transformers' classes can express ---- */
+
+/* No part that is ours alone. */
+static bool plain_block(const sluice_layer_spec *l) {
+    return !l->sandwich_norm && l->residual_clip == 0 && !l->sdpa_norm && !l->sdpa_silu && l->rope.enabled;
+}
+
+static bool full_rotary(const sluice_layer_spec *l) {
+    return l->rope.rotary_dim == l->head_dim;
+}
+
+static bool ungated(const sluice_layer_spec *l) {
+    return plain_block(l) && full_rotary(l) && l->gate.position == SLUICE_GATE_NONE;
+}
+
+static bool fits_llama(const sluice_config *c) {
+    const sluice_layer_spec *l = &c->layers[0];
+    return ungated(l) && !l->qk_norm && l->qkv_bias == l->o_bias && !window_of(c) && c->hidden_size % l->num_attention_heads == 0;
+}
+
+static bool fits_qwen2(const sluice_config *c) {
+    const sluice_layer_spec *l = &c->layers[0];
+    return ungated(l) && !l->qk_norm && l->qkv_bias && !l->o_bias;
+}
+
+static bool fits_qwen3(const sluice_config *c) {
+    const sluice_layer_spec *l = &c->layers[0];
+    return ungated(l) && l->qk_norm && l->qkv_bias == l->o_bias;
+}
+
+static bool fits_qwen3_5(const sluice_config *c) {
+    const sluice_layer_spec *l = &c->layers[0];
+    const sluice_gate_spec *g = &l->gate;
+    return plain_block(l) && l->qk_norm && l->qkv_bias == l->o_bias && !window_of(c) && g->position == SLUICE_GATE_SDPA &&
+           g->op == SLUICE_GATE_MULTIPLY && g->act == SLUICE_GATE_SIGMOID && !g->shared && !g->input_none;
+}
+
+static int write_llama(json_t *o, const sluice_config *c) {
+    return write_attention_bias(o, c) | set_bool(o, "mlp_bias", false);
+}
+
+static int write_qwen3(json_t *o, const sluice_config *c) {
+    return write_window(o, c) | write_attention_bias(o, c);
+}
+
+/* gate_position and gate_granularity are ours: they tell our reader that a headwise gate's rows were repeated. */
+static int write_qwen3_5(json_t *o, const sluice_config *c) {
+    bool headwise = c->layers[0].gate.granularity == SLUICE_GATE_HEADWISE;
+    return write_kinds(o, c) | json_object_del(o, "sliding_window") | write_attention_bias(o, c) | set_bool(o, "attn_output_gate", true) |
+           set_text(o, "gate_position", "sdpa") | set_text(o, "gate_granularity", headwise ? "headwise" : "elementwise");
 }
 
 static int write_native(json_t *o, const sluice_config *c) {
     const sluice_layer_spec *l = &c->layers[0];
     json_t *map = json_pack("{s:s, s:s}", "AutoConfig", "configuration_sluice.SluiceConfig", "AutoModelForCausalLM",
                             "modeling_sluice.SluiceForCausalLM");
-    json_t *architectures = json_pack("[s]", "SluiceForCausalLM");
-    return json_object_set_new(o, "architectures", architectures) | json_object_set_new(o, "auto_map", map) |
-           set_text(o, "model_type", "sluice") | sluice__write_sizes(o, c) | sluice__write_rope(o, c) | sluice__write_kinds(o, c) |
-           set_bool(o, "use_qk_norm", l->qk_norm) | set_bool(o, "qkv_bias", l->qkv_bias) | set_bool(o, "o_bias", l->o_bias) |
-           set_bool(o, "sandwich_norm", l->sandwich_norm) | set_real(o, "residual_clip", (double)l->residual_clip) |
-           set_bool(o, "sdpa_norm", l->sdpa_norm) | set_bool(o, "sdpa_silu", l->sdpa_silu) | sluice__gate_to_json(o, &l->gate);
+    return json_object_set_new(o, "auto_map", map) | write_kinds(o, c) | set_bool(o, "use_qk_norm", l->qk_norm) |
+           set_bool(o, "qkv_bias", l->qkv_bias) | set_bool(o, "o_bias", l->o_bias) | set_bool(o, "sandwich_norm", l->sandwich_norm) |
+           set_real(o, "residual_clip", (double)l->residual_clip) | set_bool(o, "sdpa_norm", l->sdpa_norm) |
+           set_bool(o, "sdpa_silu", l->sdpa_silu) | sluice__gate_to_json(o, &l->gate);
 }
 
-json_t *sluice__config_to_native(const sluice_config *c) {
+static const sluice__target targets[] = {
+    {&sluice__family_llama, "llama", "LlamaForCausalLM", fits_llama, write_llama},
+    {&sluice__family_qwen2, "qwen2", "Qwen2ForCausalLM", fits_qwen2, write_window},
+    {&sluice__family_qwen3, "qwen3", "Qwen3ForCausalLM", fits_qwen3, write_qwen3},
+    {&sluice__family_qwen3_5, "qwen3_5_text", "Qwen3_5ForCausalLM", fits_qwen3_5, write_qwen3_5},
+};
+const sluice__target sluice__target_native = {&sluice__family_sluice, "sluice", "SluiceForCausalLM", NULL, write_native};
+
+const sluice__target *sluice__target_of(const sluice_config *config) {
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (targets[i].fits(config)) return &targets[i];
+    return NULL;
+}
+
+const char *sluice_config_transformers_class(const sluice_config *config) {
+    const sluice__target *target = sluice__target_of(config);
+    return target ? target->architecture : NULL;
+}
+
+json_t *sluice__config_to_json(const sluice_config *config, const sluice__target *target) {
     json_t *o = json_object();
-    if (o && write_native(o, c) == 0) return o;
+    int bad = json_object_set_new(o, "architectures", json_pack("[s]", target->architecture)) |
+              set_text(o, "model_type", target->model_type) | write_common(o, config) | target->write(o, config);
+    if (!bad) return o;
     json_decref(o);
     return NULL;
 }

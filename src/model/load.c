@@ -9,6 +9,7 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "model/model.h"
+#include "model/packing.h"
 #include "model/store.h"
 #include <string.h>
 
@@ -40,18 +41,11 @@ static bool is_q(sluice__slot slot) {
     return slot == SLUICE__SLOT_Q || slot == SLUICE__SLOT_Q_BIAS;
 }
 
-/* Gate rows that q_proj holds behind its query rows in this file. */
-static int64_t packed_gate_rows(const sluice_config *c, const sluice__file_layout *layout, int layer) {
-    sluice__layer_sizes s = sluice__layer_sizes_of(c, layer);
-    if (layout->gate_packing == SLUICE__GATE_OWN_TENSOR) return 0;
-    return layout->gate_repeated ? s.q_rows : s.gate_rows;
-}
-
 /* Shape of the slot's tensor in the file; 0 dimensions when the file has none of its own. */
 static int file_shape(const sluice_config *c, const sluice__file_layout *layout, int layer, sluice__slot slot, int64_t shape[2]) {
     int ndim = sluice__slot_shape(c, layer, slot, shape);
     if (!ndim || layer < 0) return ndim;
-    int64_t packed = packed_gate_rows(c, layout, layer);
+    int64_t packed = sluice__packed_gate_rows(c, layout, layer);
     if (packed && (slot == SLUICE__SLOT_GATE || slot == SLUICE__SLOT_GATE_BIAS)) return 0;
     if (is_q(slot)) shape[0] += packed;
     return ndim;
@@ -71,7 +65,7 @@ static sluice_status wrong_shape(const loader *l, const sluice__store_tensor *t,
     format_shape(want, expected, ndim);
     if (is_q(x->slot)) {
         const sluice_layer_spec *s = &l->config.layers[x->layer];
-        int64_t gate = packed_gate_rows(&l->config, &l->layout, x->layer);
+        int64_t gate = sluice__packed_gate_rows(&l->config, &l->layout, x->layer);
         snprintf(why, sizeof why, ": %d heads x %d query rows%s%lld%s", s->num_attention_heads, s->head_dim, gate ? " + " : " and ",
                  (long long)gate, gate == s->num_attention_heads ? " headwise gate rows" : gate ? " elementwise gate rows" : " gate rows");
     }
@@ -163,32 +157,14 @@ typedef struct sink {
     bool nonfinite;
 } sink;
 
-/* Row r of a packed q_proj is row *row of the queries or of the gate. */
-static bool unpack_row(const sink *s, int64_t r, int64_t *row, bool *repeat) {
-    const sluice_layer_spec *l = &s->loader->config.layers[s->transfer->layer];
-    int64_t hd = l->head_dim, heads = l->num_attention_heads, gate_rows = packed_gate_rows(&s->loader->config, &s->loader->layout, s->transfer->layer);
-    int64_t groups = s->loader->layout.gate_packing == SLUICE__GATE_Q_PER_GROUP ? l->num_key_value_heads : heads;
-    int64_t queries = heads * hd / groups, gates = gate_rows / groups, block = queries + gates;
-    int64_t group = r / block, within = r % block;
-    *repeat = false;
-    if (within < queries) return *row = group * queries + within, false;
-    *row = group * gates + within - queries;
-    if (s->loader->layout.gate_repeated) {
-        *repeat = *row % hd != 0;
-        *row /= hd;
-    }
-    return true;
-}
-
 static sluice_status put_packed(const sink *s, int64_t r, const float *values, sluice_error *err) {
-    int64_t row;
-    bool repeat, gate = unpack_row(s, r, &row, &repeat);
-    float *to = (gate ? s->gate : s->to) + row * s->columns;
+    sluice__packed_row p = sluice__packed_row_of(&s->loader->config, &s->loader->layout, s->transfer->layer, r);
+    float *to = (p.gate ? s->gate : s->to) + p.row * s->columns;
     size_t bytes = (size_t)s->columns * sizeof *to;
-    if (repeat && memcmp(to, values, bytes))
+    if (p.repeat && memcmp(to, values, bytes))
         return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: row %lld differs from the gate row of its head, but config.json says "
                             "gate_granularity headwise", s->from->file, s->from->name, (long long)r);
-    if (!repeat) memcpy(to, values, bytes);
+    if (!p.repeat) memcpy(to, values, bytes);
     return SLUICE_OK;
 }
 
@@ -232,7 +208,7 @@ static sluice_status read_all(loader *l, sluice_error *err) {
         sink s = {.loader = l, .transfer = x, .from = sluice__store_at(l->store, x->source)};
         s.to = destination(l, x->slot, x->layer, &at);
         s.columns = s.from->ndim == 2 ? s.from->shape[1] : 1;
-        if (is_q(x->slot) && packed_gate_rows(&l->config, &l->layout, x->layer)) {
+        if (is_q(x->slot) && sluice__packed_gate_rows(&l->config, &l->layout, x->layer)) {
             int gate_at = at;
             s.gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS, x->layer, &gate_at);
         }

@@ -262,8 +262,22 @@ static char *header_text(const sluice__st_tensor **sorted, int count, const char
     return padded;
 }
 
-sluice_status sluice__safetensors_write(const char *path, const sluice__st_tensor *tensors, int count,
-                                        const char *const *metadata, sluice_error *err) {
+static sluice_status write_body(FILE *to, const sluice__st_tensor **sorted, int count, const char *header, size_t size,
+                                sluice__produce_fn produce, void *user, sluice_error *err) {
+    unsigned char length[LENGTH_FIELD];
+    for (int i = 0; i < LENGTH_FIELD; i++) length[i] = (unsigned char)(size >> 8 * i);
+    fwrite(length, 1, sizeof length, to);
+    fwrite(header, 1, size, to);
+    for (int i = 0; i < count; i++) {
+        const void *data = produce(user, sorted[i], err);
+        if (!data) return err ? err->code : SLUICE_ERR_MEMORY;
+        fwrite(data, 1, (size_t)byte_count(sorted[i]), to);
+    }
+    return SLUICE_OK; /* write errors stay in the stream and come out at commit */
+}
+
+sluice_status sluice__safetensors_write_made(const char *path, const sluice__st_tensor *tensors, int count,
+                                             const char *const *metadata, sluice__produce_fn produce, void *user, sluice_error *err) {
     const sluice__st_tensor **sorted = sluice__calloc((size_t)count, sizeof *sorted, SLUICE__MEM_OTHER);
     if (!sorted) return sluice__no_memory(err, (size_t)count * sizeof *sorted, path);
     for (int i = 0; i < count; i++) sorted[i] = &tensors[i];
@@ -273,14 +287,21 @@ sluice_status sluice__safetensors_write(const char *path, const sluice__st_tenso
     sluice__atomic_file w;
     sluice_status st = header ? sluice__atomic_open(&w, path, err) : sluice__no_memory(err, size, "a safetensors header");
     if (st == SLUICE_OK) {
-        unsigned char length[LENGTH_FIELD];
-        for (int i = 0; i < LENGTH_FIELD; i++) length[i] = (unsigned char)(size >> 8 * i);
-        fwrite(length, 1, sizeof length, w.stream);
-        fwrite(header, 1, size, w.stream);
-        for (int i = 0; i < count; i++) fwrite(sorted[i]->data, 1, (size_t)byte_count(sorted[i]), w.stream);
-        st = sluice__atomic_commit(&w, err);
+        st = write_body(w.stream, sorted, count, header, size, produce, user, err);
+        if (st == SLUICE_OK) st = sluice__atomic_commit(&w, err);
+        else sluice__atomic_abort(&w);
     }
     sluice__free(header);
     sluice__free(sorted);
     return st;
+}
+
+static const void *given_data(void *user, const sluice__st_tensor *tensor, sluice_error *err) {
+    (void)user, (void)err;
+    return tensor->data;
+}
+
+sluice_status sluice__safetensors_write(const char *path, const sluice__st_tensor *tensors, int count,
+                                        const char *const *metadata, sluice_error *err) {
+    return sluice__safetensors_write_made(path, tensors, count, metadata, given_data, NULL, err);
 }

@@ -35,6 +35,11 @@ const char *sluice__safetensors_metadata(const sluice__safetensors *file, const 
  * key, value, key, value, ..., NULL; {"format": "pt"} is always added. ndim, shape, dtype, data and name are used. */
 sluice_status sluice__safetensors_write(const char *path, const sluice__st_tensor *tensors, int count,
                                         const char *const *metadata, sluice_error *err);
+/* The same for tensors whose bytes are made when they are written: produce returns them, valid until its next call, or
+ * NULL after filling err. `data` of the tensors is not used. */
+typedef const void *(*sluice__produce_fn)(void *user, const sluice__st_tensor *tensor, sluice_error *err);
+sluice_status sluice__safetensors_write_made(const char *path, const sluice__st_tensor *tensors, int count,
+                                             const char *const *metadata, sluice__produce_fn produce, void *user, sluice_error *err);
 /* A dense fp32 / int32 tensor for the writer. */
 sluice__st_tensor sluice__st_f32(const char *name, const float *data, int ndim, const int64_t *shape);
 sluice__st_tensor sluice__st_i32(const char *name, const int32_t *data, int ndim, const int64_t *shape);

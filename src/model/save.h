@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing config.json objects for the layouts that a model can be saved in. */
+/* The layouts that a model can be saved in. */
 #ifndef SLUICE_MODEL_SAVE_H
 #define SLUICE_MODEL_SAVE_H
 #include "base/json.h"
-#include "sluice/config.h"
+#include "model/family.h"
 
-/* Our own flat keys. NULL when out of memory. */
-json_t *sluice__config_to_native(const sluice_config *config);
+/* A class of transformers (or our own) as a target: which models it expresses, and what its config.json says beside the
+ * common keys. */
+typedef struct sluice__target {
+    const sluice__family *family; /* packing, norm flavour and tensor names of the files */
+    const char *model_type, *architecture;
+    bool (*fits)(const sluice_config *config);
+    int (*write)(json_t *object, const sluice_config *config); /* 0 on success */
+} sluice__target;
 
-/* Parts of a config.json; 0 on success. */
-int sluice__write_sizes(json_t *object, const sluice_config *config);
-int sluice__write_rope(json_t *object, const sluice_config *config);
-int sluice__write_kinds(json_t *object, const sluice_config *config);
+extern const sluice__target sluice__target_native;
+/* The class of transformers that expresses the model, or NULL. */
+const sluice__target *sluice__target_of(const sluice_config *config);
+/* The whole config.json; NULL when out of memory. */
+json_t *sluice__config_to_json(const sluice_config *config, const sluice__target *target);
 #endif
