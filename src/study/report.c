@@ -112,13 +112,15 @@ static bool is_kind(const json_t *v, field_kind kind) {
     }
 }
 
-/* Whether an element of an array is what the array's kind asks for. Numbers that are not finite arrive as null. */
-static bool is_element(const json_t *v, field_kind kind) {
-    switch (kind) {
+/* Whether an element of an array is what the array's kind asks for. What is missing or not finite arrives as null, which
+ * a list that is needed (arms, runs) may not hold. */
+static bool is_element(const json_t *v, const field *f) {
+    if (json_is_null(v)) return !f->needed;
+    switch (f->kind) {
     case OBJECTS: return json_is_object(v);
     case STRINGS: return json_is_string(v);
-    case NUMBERS: return json_is_number(v) || json_is_null(v);
-    case ROWS: return json_is_array(v) || json_is_null(v);
+    case NUMBERS: return json_is_number(v);
+    case ROWS: return json_is_array(v);
     default: return true;
     }
 }
@@ -134,10 +136,10 @@ static sluice_status check_field(const sluice__json *in, const field *f, sluice_
     if (!is_kind(at.value, f->kind)) return sluice__json_fail(&at, NULL, err, "expected %s", KIND_NAMES[f->kind]);
     if (f->kind == OBJECT) return f->inside ? check_object(&at, f->inside, err) : SLUICE_OK;
     for (size_t i = 0; i < json_array_size(at.value); i++) {
-        if (!is_element(json_array_get(at.value, i), f->kind))
+        if (!is_element(json_array_get(at.value, i), f))
             return sluice__json_fail(&at, NULL, err, "element %zu: expected %s", i, KIND_NAMES[f->kind]);
         sluice__json element = sluice__json_at(&at, i);
-        if (f->inside) SLUICE__TRY(check_object(&element, f->inside, err));
+        if (f->inside && element.value) SLUICE__TRY(check_object(&element, f->inside, err));
     }
     return SLUICE_OK;
 }
@@ -159,8 +161,12 @@ static sluice_status check_results(const sluice__json *root, sluice_error *err) 
 
 /* In the order of need: what draws, then the sections of the page, then the start. */
 static const char *const SCRIPTS[] = {
-    "report/study/main.js",
-    NULL,
+    "report/draw/dom.js",        "report/draw/format.js",     "report/draw/theme.js",      "report/draw/figure.js",
+    "report/draw/plot.js",       "report/draw/dots.js",       "report/draw/heat.js",       "report/draw/tokenmap.js",
+    "report/draw/table.js",      "report/study/data.js",      "report/study/head.js",      "report/study/summary.js",
+    "report/study/training.js",  "report/study/sink.js",      "report/study/activations.js", "report/study/gates.js",
+    "report/study/attention.js", "report/study/length.js",    "report/study/cost.js",      "report/study/samples.js",
+    "report/study/settings.js",  "report/study/main.js",      NULL,
 };
 static const char *const STYLES[] = {"report/style.css", NULL};
 
