@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "kernels/ops.h"
 #include "layers/cache.h"
+#include "layers/gate.h"
 #include "layers/probing.h"
 #include <string.h>
 
@@ -33,12 +34,11 @@ static sluice_strided inside(const context *c, float *base, int64_t offset, int6
     return (sluice_strided){base + offset, c->pass->seq_len * stride, stride, head_dim};
 }
 
-static sluice_strided query_of(const context *c, float *qkvg) { return inside(c, qkvg, 0, c->state->stride, c->spec->head_dim); }
-static sluice_strided key_of(const context *c, float *qkvg) {
-    return inside(c, qkvg, c->sizes.q_rows, c->state->stride, c->spec->head_dim);
-}
-static sluice_strided value_of(const context *c, float *qkvg) {
-    return inside(c, qkvg, (int64_t)c->sizes.q_rows + c->sizes.k_rows, c->state->stride, c->spec->head_dim);
+/* The place of queries, keys or values in rows laid out as qkvg. */
+static sluice_strided slot_of(const context *c, float *qkvg, sluice_gate_position which) {
+    int64_t offset = which == SLUICE_GATE_QUERY ? 0 : c->sizes.q_rows;
+    if (which == SLUICE_GATE_VALUE) offset += c->sizes.k_rows;
+    return inside(c, qkvg, offset, c->state->stride, c->spec->head_dim);
 }
 static sluice_strided gate_of(const context *c, float *qkvg) {
     if (!c->sizes.gate_rows) return (sluice_strided){0};
@@ -46,6 +46,12 @@ static sluice_strided gate_of(const context *c, float *qkvg) {
 }
 static sluice_strided dense(const context *c, float *base, int heads) {
     return inside(c, base, 0, (int64_t)heads * c->spec->head_dim, c->spec->head_dim);
+}
+/* Queries, keys or values behind a gate at their position, if there is one. */
+static sluice_strided source_of(const context *c, sluice_gate_position which) {
+    int heads = which == SLUICE_GATE_QUERY ? c->spec->num_attention_heads : c->spec->num_key_value_heads;
+    if (c->state->gated && c->spec->gate.position == which) return dense(c, c->state->gated, heads);
+    return slot_of(c, c->state->qkvg, which);
 }
 static sluice_strided cached(const context *c, float *base) {
     int64_t width = c->pass->cache->layers[c->layer].kv_width;
@@ -79,7 +85,7 @@ static sluice_attention_params params_of(const context *c, int kv_len) {
                                      .scale = c->spec->attention_scale,
                                      .window = c->spec->sliding_window,
                                      .key_start = c->pass->key_start,
-                                     .gated = gate->position == SLUICE_GATE_SDPA,
+                                     .gated = sluice__gate_is_fused(c->spec),
                                      .gate_granularity = gate->granularity,
                                      .gate_act = gate->act,
                                      .gate_op = gate->op};
@@ -116,9 +122,9 @@ typedef struct operands {
 /* Where attention finds its inputs, without moving anything. */
 static operands operands_of(const context *c) {
     const sluice__attention_state *s = c->state;
-    operands o = {.v = value_of(c, s->qkvg), .gate = gate_of(c, s->qkvg), .kv_len = c->pass->seq_len};
-    o.q = s->q ? dense(c, s->q, c->spec->num_attention_heads) : query_of(c, s->qkvg);
-    o.k = s->k ? dense(c, s->k, c->spec->num_key_value_heads) : key_of(c, s->qkvg);
+    operands o = {.v = source_of(c, SLUICE_GATE_VALUE), .gate = gate_of(c, s->qkvg), .kv_len = c->pass->seq_len};
+    o.q = s->q ? dense(c, s->q, c->spec->num_attention_heads) : source_of(c, SLUICE_GATE_QUERY);
+    o.k = s->k ? dense(c, s->k, c->spec->num_key_value_heads) : source_of(c, SLUICE_GATE_KEY);
     o.new_k = o.k;
     o.new_v = o.v;
     if (!c->pass->cache) return o;
@@ -132,28 +138,46 @@ static operands operands_of(const context *c) {
     return o;
 }
 
-static void project(const context *c, const float *x, const operands *o) {
+/* The gate, as gate.h wants it; dim is what one score row of a head meets. */
+static sluice__gate gate_call(const context *c) {
+    const sluice_gate_spec *spec = &c->spec->gate;
+    bool output = spec->position == SLUICE_GATE_OUTPUT;
+    return (sluice__gate){.spec = spec,
+                          .rows = c->pass->rows,
+                          .heads = c->sizes.gate_heads,
+                          .width = c->sizes.gate_width,
+                          .dim = output ? c->pass->config->hidden_size : c->spec->head_dim,
+                          .logits = spec->input_none ? c->w->gate_param : gate_of(c, c->state->qkvg).data,
+                          .logits_stride = spec->input_none ? 0 : c->state->stride};
+}
+
+/* y = gate(x) if the layer has an unfused gate at this position; otherwise nothing happens. */
+static sluice_status gate_at(const context *c, sluice_gate_position position, sluice_strided y, sluice_strided x) {
+    if (c->spec->gate.position != position || sluice__gate_is_fused(c->spec)) return SLUICE_OK;
+    sluice__gate g = gate_call(c);
+    SLUICE__TRY(sluice__gate_scores(&g, c->state->score, c->pass->err));
+    sluice__gate_forward(&g, c->state->score, y.data, y.stride_token, x.data, x.stride_token);
+    return SLUICE_OK;
+}
+
+static sluice_status project(const context *c, const float *x, const operands *o) {
+    static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     const sluice__attention_state *s = c->state;
     int64_t width = c->pass->config->hidden_size;
     sluice__linear_forward(s->qkvg, s->stride, x, width, c->w->qkvg, c->w->qkv_bias, c->pass->rows, projection_rows(c), width);
+    for (int i = 0; i < 3; i++) SLUICE__TRY(gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, s->qkvg, inputs[i])));
     bool turned = c->spec->qk_norm || c->spec->rope.enabled;
-    if (turned) norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, o->q, s->q_rstd, query_of(c, s->qkvg));
+    if (turned) norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, o->q, s->q_rstd, source_of(c, SLUICE_GATE_QUERY));
     if (turned || c->pass->cache)
-        norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, s->k_rstd, key_of(c, s->qkvg));
-    if (c->pass->cache) copy_rows(c, o->new_v, value_of(c, s->qkvg), c->sizes.v_rows);
+        norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, s->k_rstd, source_of(c, SLUICE_GATE_KEY));
+    if (c->pass->cache) copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->sizes.v_rows);
+    return SLUICE_OK;
 }
 
-/* Where the ungated output goes: where backward wants it, or a probe, or nowhere. */
-static sluice_status ungated_of(const context *c, sluice_strided *o) {
-    float *data = c->state->o;
-    bool gated = c->spec->gate.position == SLUICE_GATE_SDPA;
-    if (!data && sluice__probe_wants(c->pass, SLUICE__PROBE_SDPA)) {
-        int64_t count = c->pass->rows * c->spec->num_attention_heads * c->spec->head_dim;
-        data = gated ? sluice__probe_scratch(c->pass, SLUICE__PROBE_UNGATED, count) : c->state->y;
-        if (!data) return SLUICE_ERR_MEMORY;
-    }
-    *o = data ? dense(c, data, c->spec->num_attention_heads) : (sluice_strided){0};
-    return SLUICE_OK;
+static sluice_status emit_heads(const context *c, sluice__probe_point point, const float *data) {
+    if (!sluice__probe_wants(c->pass, point)) return SLUICE_OK;
+    return sluice__probe_emit(c->pass, point, c->layer, data, c->pass->batch, c->pass->seq_len, c->spec->num_attention_heads,
+                              c->spec->head_dim);
 }
 
 static sluice_status emit_probs(const context *c, const sluice_attention_params *p, const operands *o) {
@@ -166,41 +190,97 @@ static sluice_status emit_probs(const context *c, const sluice_attention_params 
     return sluice__probe_emit(c->pass, SLUICE__PROBE_ATTN_PROBS, c->layer, probs, p->batch, p->num_heads, p->q_len, p->kv_len);
 }
 
-static sluice_status emit_all(const context *c, const sluice_attention_params *p, const operands *o, const float *ungated,
-                              const float *share) {
+/* What can be said before the output steps. */
+static sluice_status emit_inputs(const context *c, const sluice_attention_params *p, const operands *o, const float *share) {
     const sluice__pass *pass = c->pass;
     if (!pass->probe) return SLUICE_OK;
-    int heads = p->num_heads, kv = p->num_kv_heads, dim = p->head_dim;
-    SLUICE__TRY(sluice__probe_norms(pass, SLUICE__PROBE_KEY_NORM, c->layer, o->new_k, kv, dim));
-    SLUICE__TRY(sluice__probe_norms(pass, SLUICE__PROBE_VALUE_NORM, c->layer, o->new_v, kv, dim));
+    SLUICE__TRY(sluice__probe_norms(pass, SLUICE__PROBE_KEY_NORM, c->layer, o->new_k, p->num_kv_heads, p->head_dim));
+    SLUICE__TRY(sluice__probe_norms(pass, SLUICE__PROBE_VALUE_NORM, c->layer, o->new_v, p->num_kv_heads, p->head_dim));
     SLUICE__TRY(emit_probs(c, p, o));
-    if (share)
-        SLUICE__TRY(sluice__probe_emit(pass, SLUICE__PROBE_FIRST_SHARE, c->layer, share, p->batch, heads, p->q_len, 0));
-    if (sluice__probe_wants(pass, SLUICE__PROBE_SDPA))
-        SLUICE__TRY(sluice__probe_emit(pass, SLUICE__PROBE_SDPA, c->layer, ungated, p->batch, p->q_len, heads, dim));
-    SLUICE__TRY(sluice__probe_gate(pass, c->layer, o->gate));
-    if (sluice__probe_wants(pass, SLUICE__PROBE_SDPA_GATED))
-        SLUICE__TRY(sluice__probe_emit(pass, SLUICE__PROBE_SDPA_GATED, c->layer, c->state->y, p->batch, p->q_len, heads, dim));
-    return SLUICE_OK;
+    if (!share) return SLUICE_OK;
+    return sluice__probe_emit(pass, SLUICE__PROBE_FIRST_SHARE, c->layer, share, p->batch, p->num_heads, p->q_len, 0);
+}
+
+/* Softmax attention of all heads; *ungated is where its output stands before a gate (NULL when nobody wants that). */
+static sluice_status attend(const context *c, const operands *o, const float **ungated) {
+    const sluice__pass *pass = c->pass;
+    sluice_attention_params p = params_of(c, o->kv_len);
+    int64_t count = pass->rows * p.num_heads;
+    float *data = c->state->o, *share = NULL;
+    if (!data && sluice__probe_wants(pass, SLUICE__PROBE_SDPA)) {
+        data = sluice__probe_scratch(pass, SLUICE__PROBE_UNGATED, count * p.head_dim);
+        if (!data) return SLUICE_ERR_MEMORY;
+    }
+    if (sluice__probe_wants(pass, SLUICE__PROBE_FIRST_SHARE)) {
+        share = sluice__probe_scratch(pass, SLUICE__PROBE_SHARES, count);
+        if (!share) return SLUICE_ERR_MEMORY;
+    }
+    sluice_strided none = {0}, plain = data ? dense(c, data, p.num_heads) : none;
+    sluice_strided y = p.gated ? dense(c, c->state->y, p.num_heads) : plain;
+    SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, c->state->lse, share, pass->err));
+    *ungated = data;
+    return emit_inputs(c, &p, o, share);
+}
+
+/* From the output of attention to what the output projection reads: norm, SiLU and gate, where they are. */
+static sluice_status output_steps(const context *c, const float *ungated) {
+    const sluice__attention_state *s = c->state;
+    int heads = c->spec->num_attention_heads, dim = c->spec->head_dim;
+    int64_t count = c->pass->rows * heads;
+    if (c->spec->sdpa_norm)
+        sluice__rms_norm_forward(s->normed, s->norm_rstd, s->o, c->w->sdpa_norm, count, dim,
+                                 (float)c->pass->config->rms_norm_eps, sluice__norm_offset(c->pass->config));
+    if (c->spec->sdpa_silu) sluice__silu_forward(s->ungated, s->normed, count * dim);
+    SLUICE__TRY(emit_heads(c, SLUICE__PROBE_SDPA, s->ungated ? s->ungated : ungated));
+    sluice_strided x = s->ungated ? dense(c, s->ungated, heads) : (sluice_strided){0};
+    SLUICE__TRY(gate_at(c, SLUICE_GATE_SDPA, dense(c, s->y, heads), x));
+    return emit_heads(c, SLUICE__PROBE_SDPA_GATED, s->y);
+}
+
+static sluice_status emit_gate(const context *c) {
+    if (c->spec->gate.position == SLUICE_GATE_NONE) return SLUICE_OK;
+    sluice__gate g = gate_call(c);
+    return sluice__probe_gate(c->pass, c->layer, &g);
 }
 
 sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int layer, const float *x, float *out,
                                               const sluice__attention_state *state) {
     context c = context_of(pass, layer, state);
     operands o = operands_of(&c);
-    project(&c, x, &o);
-    sluice_attention_params p = params_of(&c, o.kv_len);
-    sluice_strided ungated, y = dense(&c, state->y, p.num_heads);
-    SLUICE__TRY(ungated_of(&c, &ungated));
-    float *share = NULL;
-    if (sluice__probe_wants(pass, SLUICE__PROBE_FIRST_SHARE)) {
-        share = sluice__probe_scratch(pass, SLUICE__PROBE_SHARES, pass->rows * p.num_heads);
-        if (!share) return SLUICE_ERR_MEMORY;
-    }
-    SLUICE__TRY(sluice_attention_forward(&p, o.q, o.k, o.v, o.gate, y, ungated, state->lse, share, pass->err));
-    SLUICE__TRY(emit_all(&c, &p, &o, ungated.data, share));
-    int64_t width = pass->config->hidden_size, inner = (int64_t)p.num_heads * p.head_dim;
-    sluice__linear_forward(out, width, state->y, inner, c.w->o_proj, c.w->o_bias, pass->rows, width, inner);
+    const float *ungated;
+    SLUICE__TRY(project(&c, x, &o));
+    SLUICE__TRY(attend(&c, &o, &ungated));
+    SLUICE__TRY(output_steps(&c, ungated));
+    SLUICE__TRY(emit_gate(&c));
+    int64_t width = pass->config->hidden_size, inner = (int64_t)c.spec->num_attention_heads * c.spec->head_dim;
+    float *projected = state->projected ? state->projected : out;
+    sluice__linear_forward(projected, width, state->y, inner, c.w->o_proj, c.w->o_bias, pass->rows, width, inner);
+    return gate_at(&c, SLUICE_GATE_OUTPUT, inside(&c, out, 0, width, (int)width), inside(&c, projected, 0, width, (int)width));
+}
+
+/* dx from dy of the unfused gate at this position, if there is one; the gradient of its logits goes to its slot in dqkvg or
+ * to that of its parameter. x: what forward gated. */
+static sluice_status gate_back(const context *c, sluice_gate_position position, sluice_strided dx, sluice_strided dy, sluice_strided x) {
+    if (c->spec->gate.position != position || sluice__gate_is_fused(c->spec)) return SLUICE_OK;
+    sluice__workspace *ws = c->pass->ws;
+    sluice__gate g = gate_call(c);
+    float *dlogits = c->spec->gate.input_none ? ws->grads.layers[c->layer].gate_param : gate_of(c, ws->back.dqkvg).data;
+    return sluice__gate_backward(&g, c->state->score, dx.data, dx.stride_token, dlogits, c->state->stride, dy.data, dy.stride_token,
+                                 x.data, x.stride_token, c->pass->err);
+}
+
+/* ws->back.dy: from the gradient of y to that of o, in place. */
+static sluice_status output_steps_back(const context *c) {
+    const sluice__attention_state *s = c->state;
+    const sluice__layer_weights *g = &c->pass->ws->grads.layers[c->layer];
+    int heads = c->spec->num_attention_heads, dim = c->spec->head_dim;
+    int64_t count = c->pass->rows * heads;
+    float *dy = c->pass->ws->back.dy;
+    SLUICE__TRY(gate_back(c, SLUICE_GATE_SDPA, dense(c, dy, heads), dense(c, dy, heads), dense(c, s->ungated, heads)));
+    if (c->spec->sdpa_silu) sluice__silu_backward(dy, dy, s->normed, count * dim);
+    if (c->spec->sdpa_norm)
+        sluice__rms_norm_backward(dy, g->sdpa_norm, dy, s->o, c->w->sdpa_norm, s->norm_rstd, count, dim,
+                                  sluice__norm_offset(c->pass->config), false);
     return SLUICE_OK;
 }
 
@@ -212,23 +292,51 @@ static void norm_rope_back(const context *c, int heads, const float *weight, flo
     sluice__norm_rope_backward(&p, d.data, d.stride_token, dweight, d.data, d.stride_token, x.data, x.stride_token, rstd);
 }
 
+/* The gradients of q, k and v as attention read them, turned in place into those of the projections. */
+static sluice_status inputs_back(const context *c) {
+    const sluice__attention_state *s = c->state;
+    const sluice__layer_weights *g = &c->pass->ws->grads.layers[c->layer];
+    float *dqkvg = c->pass->ws->back.dqkvg;
+    sluice_strided dq = slot_of(c, dqkvg, SLUICE_GATE_QUERY), dk = slot_of(c, dqkvg, SLUICE_GATE_KEY);
+    norm_rope_back(c, c->spec->num_attention_heads, c->w->q_norm, g->q_norm, dq, source_of(c, SLUICE_GATE_QUERY), s->q_rstd);
+    norm_rope_back(c, c->spec->num_key_value_heads, c->w->k_norm, g->k_norm, dk, source_of(c, SLUICE_GATE_KEY), s->k_rstd);
+    static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
+    for (int i = 0; i < 3; i++) {
+        sluice_strided d = slot_of(c, dqkvg, inputs[i]);
+        SLUICE__TRY(gate_back(c, inputs[i], d, d, slot_of(c, s->qkvg, inputs[i])));
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status attend_back(const context *c) {
+    float *dqkvg = c->pass->ws->back.dqkvg;
+    operands o = operands_of(c);
+    sluice_attention_params p = params_of(c, o.kv_len);
+    sluice_strided none = {0};
+    return sluice_attention_backward(&p, o.q, o.k, o.v, p.gated ? o.gate : none, dense(c, c->state->o, p.num_heads),
+                                     c->state->lse, dense(c, c->pass->ws->back.dy, p.num_heads),
+                                     slot_of(c, dqkvg, SLUICE_GATE_QUERY), slot_of(c, dqkvg, SLUICE_GATE_KEY),
+                                     slot_of(c, dqkvg, SLUICE_GATE_VALUE), p.gated ? gate_of(c, dqkvg) : none, NULL, c->pass->err);
+}
+
 sluice_status sluice__attention_layer_backward(const sluice__pass *pass, int layer, const float *dout, const float *x,
                                                float *dx, const sluice__attention_state *state) {
     context c = context_of(pass, layer, state);
     const sluice__layer_weights *g = &pass->ws->grads.layers[layer];
     const sluice__backward_state *b = &pass->ws->back;
-    operands o = operands_of(&c);
-    sluice_attention_params p = params_of(&c, o.kv_len);
-    int64_t rows = pass->rows, width = pass->config->hidden_size, inner = (int64_t)p.num_heads * p.head_dim;
-    int64_t out_rows = projection_rows(&c);
+    int64_t rows = pass->rows, width = pass->config->hidden_size;
+    int64_t inner = (int64_t)c.spec->num_attention_heads * c.spec->head_dim, out_rows = projection_rows(&c);
+    if (state->projected) { /* dx is free until the end */
+        sluice_strided d = inside(&c, dx, 0, width, 0), in = inside(&c, state->projected, 0, width, 0);
+        memcpy(dx, dout, (size_t)(rows * width) * sizeof *dx);
+        SLUICE__TRY(gate_back(&c, SLUICE_GATE_OUTPUT, d, d, in));
+        dout = dx;
+    }
     sluice__linear_backward_weight(g->o_proj, g->o_bias, dout, width, state->y, inner, rows, width, inner);
     sluice__linear_backward_input(b->dy, inner, dout, width, c.w->o_proj, rows, width, inner, false);
-    sluice_strided dq = query_of(&c, b->dqkvg), dk = key_of(&c, b->dqkvg);
-    SLUICE__TRY(sluice_attention_backward(&p, o.q, o.k, o.v, o.gate, dense(&c, state->o, p.num_heads), state->lse,
-                                          dense(&c, b->dy, p.num_heads), dq, dk, value_of(&c, b->dqkvg),
-                                          gate_of(&c, b->dqkvg), NULL, pass->err));
-    norm_rope_back(&c, p.num_heads, c.w->q_norm, g->q_norm, dq, query_of(&c, state->qkvg), state->q_rstd);
-    norm_rope_back(&c, p.num_kv_heads, c.w->k_norm, g->k_norm, dk, key_of(&c, state->qkvg), state->k_rstd);
+    SLUICE__TRY(output_steps_back(&c));
+    SLUICE__TRY(attend_back(&c));
+    SLUICE__TRY(inputs_back(&c));
     sluice__linear_backward_weight(g->qkvg, g->qkv_bias, b->dqkvg, state->stride, x, width, rows, out_rows, width);
     sluice__linear_backward_input(dx, width, b->dqkvg, state->stride, c.w->qkvg, rows, out_rows, width, false);
     return SLUICE_OK;

@@ -7,7 +7,7 @@
 /* out = attention(x).   x: [rows, D] normed input; out: [rows, D]. Fills state. */
 sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int layer, const float *x, float *out,
                                               const sluice__attention_state *state);
-/* dx = d out / d x applied to dout;  grads of the layer's weights are added to. dx may alias dout. */
+/* dx = d out / d x applied to dout;  grads of the layer's weights are added to. dx may not alias dout. */
 sluice_status sluice__attention_layer_backward(const sluice__pass *pass, int layer, const float *dout, const float *x,
                                                float *dx, const sluice__attention_state *state);
 #endif

@@ -2,7 +2,9 @@
 /* Handing activations to a probe. What is not lying around densely (gate scores, norms of strided vectors) is gathered
  * here, and only when it is wanted. */
 #include "layers/probing.h"
+#include "base/error.h"
 #include <math.h>
+#include <string.h>
 
 sluice_status sluice__probe_emit(const sluice__pass *pass, sluice__probe_point point, int layer, const float *data,
                                  int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
@@ -31,29 +33,14 @@ sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point 
     return sluice__probe_emit(pass, point, layer, norms, pass->batch, pass->seq_len, heads, 0);
 }
 
-/* Safe for every logit: expf overflows to infinity at worst, and 1 / infinity is 0. */
-static float activate(sluice_gate_act act, float s) {
-    float sigmoid = 1.0f / (1.0f + expf(-s));
-    switch (act) {
-    case SLUICE_GATE_SIGMOID: return sigmoid;
-    case SLUICE_GATE_SILU: return s * sigmoid;
-    case SLUICE_GATE_IDENTITY: return s;
-    case SLUICE_GATE_NS_SIGMOID: return 0.5f + 0.5f * sigmoid;
-    case SLUICE_GATE_SOFTPLUS: return fmaxf(s, 0) + log1pf(expf(-fabsf(s)));
-    }
-    return s;
-}
-
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, sluice_strided logits) {
-    if (!sluice__probe_wants(pass, SLUICE__PROBE_GATE) || !logits.data) return SLUICE_OK;
-    sluice__layer_sizes sizes = sluice__layer_sizes_of(pass->config, layer);
-    int64_t n = (int64_t)sizes.gate_heads * sizes.gate_width;
-    float *scores = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, pass->rows * n);
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gate *gate) {
+    if (!sluice__probe_wants(pass, SLUICE__PROBE_GATE)) return SLUICE_OK;
+    int64_t width = sluice__gate_score_width(gate);
+    float *scores = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, pass->rows * width);
     if (!scores) return SLUICE_ERR_MEMORY;
-    for (int64_t r = 0; r < pass->rows; r++) {
-        const float *token = logits.data + r / pass->seq_len * logits.stride_batch + r % pass->seq_len * logits.stride_token;
-        for (int64_t i = 0; i < n; i++) scores[r * n + i] = activate(pass->config->layers[layer].gate.act, token[i]);
-    }
-    return sluice__probe_emit(pass, SLUICE__PROBE_GATE, layer, scores, pass->batch, pass->seq_len, sizes.gate_heads,
-                              sizes.gate_width);
+    SLUICE__TRY(sluice__gate_scores(gate, scores, pass->err));
+    for (int64_t r = 1; gate->spec->input_none && r < pass->rows; r++)
+        memcpy(scores + r * width, scores, (size_t)width * sizeof *scores);
+    return sluice__probe_emit(pass, SLUICE__PROBE_GATE, layer, scores, pass->batch, pass->seq_len,
+                              gate->spec->shared ? 1 : gate->heads, gate->width);
 }

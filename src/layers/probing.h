@@ -2,6 +2,7 @@
 /* How layers talk to a probe. */
 #ifndef SLUICE_LAYERS_PROBING_H
 #define SLUICE_LAYERS_PROBING_H
+#include "layers/gate.h"
 #include "layers/workspace.h"
 
 /* Which scratch buffer a probe uses for what: attention output before the gate; first-token shares; anything brief. */
@@ -19,8 +20,8 @@ sluice_status sluice__probe_stream(const sluice__pass *pass, sluice__probe_point
 /* [B,T,heads] L2 norms of the vectors of x, if wanted. */
 sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point point, int layer, sluice_strided x, int heads,
                                   int head_dim);
-/* [B,T,n,w] gate scores after the activation from their logits, if wanted and the layer has a gate. */
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, sluice_strided logits);
-/* [B,T,n,w] gate scores after the activation from their logits, if wanted and the layer has a gate. */
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, sluice_strided logits);
+/* [B,T,n,w] gate scores (n 1 when shared), if wanted. */
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gate *gate);
+/* [B,T,n,w] gate scores (n 1 when shared), if wanted. */
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gate *gate);
 #endif

@@ -45,20 +45,47 @@ static int64_t qkvg_rows(const sluice_config *c, int layer) {
 
 static int64_t padded(int64_t width) { return (width + 15) / 16 * 16; }
 
+/* Steps between attention and output projection: in TRAIN each present one has a buffer, in INFER they work in place. */
+static void take_output_steps(arena *a, const plan *p, const sluice_layer_spec *spec, sluice__attention_state *s) {
+    int64_t heads = spec->num_attention_heads, width = heads * spec->head_dim;
+    bool gated = spec->gate.position == SLUICE_GATE_SDPA, own = p->train;
+    s->y = floats(a, p->rows, width);
+    s->o = s->normed = s->ungated = s->y;
+    if (sluice__gate_is_fused(spec)) {
+        s->o = own ? floats(a, p->rows, width) : NULL;
+        s->normed = s->ungated = s->o;
+    } else if (own) {
+        if (gated) s->ungated = floats(a, p->rows, width);
+        s->normed = spec->sdpa_silu ? floats(a, p->rows, width) : s->ungated;
+        s->o = spec->sdpa_norm ? floats(a, p->rows, width) : s->normed;
+    }
+    s->norm_rstd = own && spec->sdpa_norm ? floats(a, p->rows, heads) : NULL;
+}
+
+static void take_gate(arena *a, const plan *p, int layer, sluice__attention_state *s) {
+    const sluice_layer_spec *spec = &p->config->layers[layer];
+    const sluice_gate_spec *gate = &spec->gate;
+    sluice__layer_sizes sizes = sluice__layer_sizes_of(p->config, layer);
+    if (gate->position == SLUICE_GATE_NONE || sluice__gate_is_fused(spec)) return;
+    s->score = floats(a, gate->input_none ? 1 : p->rows, (int64_t)(gate->shared ? 1 : sizes.gate_heads) * sizes.gate_width);
+    if (!p->train) return;
+    if (gate->position == SLUICE_GATE_OUTPUT) s->projected = floats(a, p->rows, p->config->hidden_size);
+    else if (gate->position != SLUICE_GATE_SDPA) s->gated = floats(a, p->rows, (int64_t)sizes.gate_heads * spec->head_dim);
+}
+
 static void take_attention(arena *a, const plan *p, int layer, sluice__attention_state *s) {
     const sluice_layer_spec *spec = &p->config->layers[layer];
     int64_t heads = spec->num_attention_heads, kv = spec->num_key_value_heads, dim = spec->head_dim;
-    bool gated = spec->gate.position != SLUICE_GATE_NONE;
     s->stride = padded(qkvg_rows(p->config, layer));
     s->qkvg = floats(a, p->rows, s->stride);
+    take_gate(a, p, layer, s);
     if (spec->qk_norm) {
         s->q = floats(a, p->rows, heads * dim);
         s->k = floats(a, p->rows, kv * dim);
         s->q_rstd = p->train ? floats(a, p->rows, heads) : NULL;
         s->k_rstd = p->train ? floats(a, p->rows, kv) : NULL;
     }
-    s->y = floats(a, p->rows, heads * dim);
-    s->o = !p->train ? NULL : gated ? floats(a, p->rows, heads * dim) : s->y;
+    take_output_steps(a, p, spec, s);
     s->lse = p->train ? floats(a, p->rows, heads) : NULL;
 }
 

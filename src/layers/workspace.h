@@ -9,16 +9,29 @@
 #include "layers/transformer.h"
 #include <stddef.h>
 
-/* One attention layer. `stride` is the distance between tokens in qkvg: its rows padded to whole cache lines. */
+/* One attention layer. `stride` is the distance between tokens in qkvg: its rows padded to whole cache lines. Steps that
+ * the layer does not have share the buffer of the step before; in INFER all steps between o and y do. */
 typedef struct sluice__attention_state {
     int64_t stride;
     float *qkvg;            /* [rows, q | k | v | gate] projections, before norm and RoPE when qk_norm */
-    float *q, *k;           /* [rows, H*d], [rows, K*d] after norm and RoPE; NULL without qk_norm: then qkvg holds them */
+    float *score;           /* activated scores of a gate that attention does not fuse (gate.h) */
+    float *gated;           /* [rows, n*d] gated query, key or value; TRAIN; NULL in INFER: then qkvg holds it */
+    float *q, *k;           /* [rows, H*d], [rows, K*d] after norm and RoPE; NULL without qk_norm: then qkvg (gated) holds them */
     float *q_rstd, *k_rstd; /* [rows, H], [rows, K]; TRAIN with qk_norm */
-    float *o;               /* [rows, H*d] before the gate; TRAIN; equal to y without a gate; NULL in INFER */
-    float *y;               /* [rows, H*d] after the gate */
+    float *o;               /* [rows, H*d] what attention gives, before a fused gate; NULL in INFER with one */
+    float *normed;          /* [rows, H*d] behind sdpa_norm */
+    float *norm_rstd;       /* [rows, H]; TRAIN with sdpa_norm */
+    float *ungated;         /* [rows, H*d] behind sdpa_silu */
+    float *y;               /* [rows, H*d] behind the gate */
     float *lse;             /* [B, H, T]; TRAIN */
+    float *projected;       /* [rows, D] output projection before an output gate; TRAIN */
 } sluice__attention_state;
+
+/* Whether the attention operator applies the layer's gate itself. */
+static inline bool sluice__gate_is_fused(const sluice_layer_spec *spec) {
+    return spec->gate.position == SLUICE_GATE_SDPA && !spec->gate.shared && !spec->gate.input_none && !spec->sdpa_norm &&
+           !spec->sdpa_silu;
+}
 
 /* What a branch (attention or MLP) hands to the residual stream: out = clip(norm(raw)). Steps that the layer does not have
  * share a buffer. */

@@ -28,9 +28,6 @@ sluice_status sluice__config_read(sluice_config *out, sluice__file_layout *layou
 sluice_status sluice__config_read_file(sluice_config *out, sluice__file_layout *layout, const char *path, sluice_error *err);
 sluice_status sluice__config_copy(sluice_config *out, const sluice_config *in, sluice_error *err);
 
-/* SLUICE_ERR_UNSUPPORTED, naming layer and key, when src/layers cannot compute this model. */
-sluice_status sluice__config_check_supported(const sluice_config *config, sluice_error *err);
-
 /* Replaces the RoPE of every layer by the one that a rope_parameters object describes. */
 sluice_status sluice__config_override_rope(sluice_config *config, const char *json, sluice_error *err);
 

@@ -230,8 +230,6 @@ static sluice_status read_config(loader *l, const sluice_load_params *params, sl
     char *path = sluice__path_join(l->dir, "config.json");
     if (!path) return sluice__no_memory(err, strlen(l->dir), "a path");
     sluice_status st = sluice__config_read_file(&l->config, &l->layout, path, err);
-    if (st == SLUICE_OK && sluice__config_check_supported(&l->config, err) != SLUICE_OK)
-        st = sluice__fail_in(err, SLUICE_ERR_UNSUPPORTED, "%s", path);
     sluice__free(path);
     if (st == SLUICE_OK && params && params->rope_override) st = sluice__config_override_rope(&l->config, params->rope_override, err);
     return st;

@@ -149,7 +149,6 @@ static void init_tensor(const sluice_model *m, const sluice__tensor *t, uint64_t
 sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, uint64_t seed, sluice_error *err) {
     *out = NULL;
     sluice_config copy;
-    SLUICE__TRY(sluice__config_check_supported(config, err));
     SLUICE__TRY(sluice__config_copy(&copy, config, err));
     copy.norm = SLUICE_NORM_PLAIN;
     SLUICE__TRY(sluice__model_alloc(out, &copy, err));

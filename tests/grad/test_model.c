@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { B = 3, T = 13, DIRECTIONS = 2 };
+enum { B = 2, T = 11, DIRECTIONS = 2 };
 static const double STEP = 8e-3, TOLERANCE = 1.5e-3;
 
 typedef struct variant {
@@ -29,6 +29,32 @@ static const variant variants[] = {
     {"sandwich norm and clip", "\"sandwich_norm\": true, \"residual_clip\": 1.7", 2e-2},
     {"elementwise gate", "\"gate_position\": \"sdpa\"", 0},
     {"headwise gate", "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"", 0},
+    {"biases", "\"qkv_bias\": true, \"o_bias\": true, \"use_qk_norm\": false, \"gate_position\": \"sdpa\"", 0},
+    {"partial rotary", "\"partial_rotary_factor\": 0.5", 0},
+    {"partial rotary, no q/k norm", "\"partial_rotary_factor\": 0.25, \"use_qk_norm\": false", 0},
+    {"value gate", "\"gate_position\": \"value\"", 0},
+    {"value gate, headwise, shared", "\"gate_position\": \"value\", \"gate_granularity\": \"headwise\", \"gate_sharing\": \"shared\"", 0},
+    {"key gate", "\"gate_position\": \"key\"", 0},
+    {"key gate, no q/k norm", "\"gate_position\": \"key\", \"use_qk_norm\": false", 0},
+    {"query gate", "\"gate_position\": \"query\"", 0},
+    {"query gate, headwise, no q/k norm",
+     "\"gate_position\": \"query\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false", 0},
+    {"output gate, sandwich norm", "\"gate_position\": \"output\", \"sandwich_norm\": true", 0},
+    {"shared gate", "\"gate_position\": \"sdpa\", \"gate_sharing\": \"shared\"", 0},
+    {"shared gate, mean of logits, silu",
+     "\"gate_position\": \"sdpa\", \"gate_sharing\": \"shared\", \"gate_share_mean\": \"logit\", \"gate_act\": \"silu\"", 0},
+    {"additive silu", "\"gate_position\": \"sdpa\", \"gate_op\": \"add\", \"gate_act\": \"silu\"", 0},
+    {"additive identity on keys", "\"gate_position\": \"key\", \"gate_op\": \"add\", \"gate_act\": \"identity\"", 0},
+    {"ns_sigmoid on values", "\"gate_position\": \"value\", \"gate_act\": \"ns_sigmoid\"", 0},
+    {"softplus", "\"gate_position\": \"sdpa\", \"gate_act\": \"softplus\"", 0},
+    {"softplus on values", "\"gate_position\": \"value\", \"gate_act\": \"softplus\"", 0},
+    {"input-independent gate", "\"gate_position\": \"sdpa\", \"gate_input\": \"none\"", 0},
+    {"input-independent gate on queries, shared",
+     "\"gate_position\": \"query\", \"gate_input\": \"none\", \"gate_sharing\": \"shared\"", 0},
+    {"norm of the attention output", "\"sdpa_norm\": true", 0},
+    {"silu of the attention output", "\"sdpa_silu\": true", 0},
+    {"norm, silu and gate", "\"sdpa_norm\": true, \"sdpa_silu\": true, \"gate_position\": \"sdpa\"", 0},
+    {"norm and headwise gate", "\"sdpa_norm\": true, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"", 0},
     {"headwise gate, no q/k norm", "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false", 0},
 };
 

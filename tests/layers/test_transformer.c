@@ -75,6 +75,11 @@ static const char *const split_models[] = {
     "\"gate_position\": \"sdpa\"",
     "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false, \"tie_word_embeddings\": false",
     "\"sandwich_norm\": true, \"num_key_value_heads\": 1",
+    "\"gate_position\": \"key\", \"use_qk_norm\": false",
+    "\"gate_position\": \"value\", \"gate_sharing\": \"shared\"",
+    "\"gate_position\": \"query\", \"gate_input\": \"none\"",
+    "\"gate_position\": \"output\"",
+    "\"gate_position\": \"sdpa\", \"sdpa_norm\": true, \"sdpa_silu\": true",
 };
 
 /* Every split point, one token at a time, and random splits, with two rows of different content. */
@@ -87,7 +92,7 @@ static void test_splits(void **state) {
         sluice__input whole = {2, PROMPT, ids, NULL, NULL, NULL};
         float *all = forward_all(model, &whole, NULL), worst = 0;
         cached c = cached_new(model, &whole);
-        for (int at = 1; at < PROMPT; at += m == 0 ? 1 : 17) {
+        for (int at = 1; at < PROMPT; at += m == 0 ? 1 : 29) {
             worst = fmaxf(worst, feed(&c, 0, at, all));
             worst = fmaxf(worst, feed(&c, at, PROMPT - at, all));
             sluice__cache_truncate(c.cache, 0);
@@ -213,6 +218,32 @@ static void check_layer(const seen *s, int layer, bool gated) {
     }
     assert_int_equal(s->count[SLUICE__PROBE_KEY_NORM][layer + 1], 2 * T * 2);
     assert_int_equal(s->count[SLUICE__PROBE_VALUE_NORM][layer + 1], 2 * T * 2);
+}
+
+/* Gate scores are what turns ungated outputs into gated ones, whichever path computes them. */
+static void test_probes_of_unfused_gates(void **state) {
+    (void)state;
+    static const char *const gates[] = {
+        "\"gate_position\": \"sdpa\", \"gate_sharing\": \"shared\"", "\"gate_position\": \"sdpa\", \"gate_input\": \"none\"",
+        "\"gate_position\": \"sdpa\", \"sdpa_norm\": true", "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\""};
+    enum { ROWS = 40, WIDTH = 32 };
+    int32_t ids[ROWS];
+    test_random_ids(ids, ROWS, VOCAB, 12);
+    for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
+        sluice_model *model = test_small_model(gates[i], 31);
+        sluice__input in = {2, ROWS / 2, ids, NULL, NULL, NULL};
+        seen s = {0};
+        sluice__probe probe = {&s, 1u << SLUICE__PROBE_SDPA | 1u << SLUICE__PROBE_SDPA_GATED | 1u << SLUICE__PROBE_GATE, keep};
+        free(forward_all(model, &in, &probe));
+        const float *y = s.data[SLUICE__PROBE_SDPA][2], *gated = s.data[SLUICE__PROBE_SDPA_GATED][2], *g = s.data[SLUICE__PROBE_GATE][2];
+        int width = (int)(s.count[SLUICE__PROBE_GATE][2] / ROWS); /* 32; 8 when shared; 4 for one score a head */
+        for (int k = 0; k < ROWS * WIDTH; k++) {
+            int at = k % WIDTH, score = width == 4 ? at / 8 : at % width;
+            assert_true(fabsf(gated[k] - y[k] * g[k / WIDTH * width + score]) < 1e-6f);
+        }
+        seen_free(&s);
+        sluice_model_free(model);
+    }
 }
 
 /* All points at once; they fit together, and the logits are the same bits as without a probe, in either workspace. */
@@ -398,7 +429,7 @@ static void test_refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_splits),  cmocka_unit_test(test_truncate),    cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_probes),  cmocka_unit_test(test_probe_stops), cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_probes),  cmocka_unit_test(test_probes_of_unfused_gates), cmocka_unit_test(test_probe_stops), cmocka_unit_test(test_losses),
         cmocka_unit_test(test_last_logits), cmocka_unit_test(test_sizes),   cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
