@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tokenizer from inside. A file of the tokenizers package is a pipeline
+ *
+ *     text -> added tokens cut out -> normalisers -> normalised added tokens cut out -> pre-tokenizer -> BPE -> template
+ *
+ * and each step is one source file tokenizer_<step>.c over the structs below. Everything in sluice_tokenizer is fixed
+ * at load; what an encoding call changes lives in a sluice__encoder, of which a tokenizer keeps a pool. */
+#ifndef SLUICE_MODEL_TOKENIZER_INTERNAL_H
+#define SLUICE_MODEL_TOKENIZER_INTERNAL_H
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <pthread.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/strbuf.h"
+#include "sluice/tokenizer.h"
+
+enum {
+    SLUICE__MAX_TOKEN_ID = (16 << 20) - 1, /* ids beyond it are refused */
+    SLUICE__MAX_ADDED_BYTES = 4096,        /* of one added token: bounds the work at one place of a text */
+    SLUICE__MAX_STEPS = 32                 /* normalisers, pre-tokenizers, decoders of one file */
+};
+
+typedef struct sluice__span {
+    const char *data;
+    size_t size;
+} sluice__span;
+
+/* ---- vocabulary ---- */
+enum { SLUICE__TOKEN_MODEL = 1, SLUICE__TOKEN_ADDED = 2, SLUICE__TOKEN_SPECIAL = 4 };
+typedef struct sluice__token {
+    uint32_t text, text_size;   /* spelling in the file; offset into vocab.arena */
+    uint32_t bytes, bytes_size; /* what it decodes to */
+    uint32_t flags;             /* 0 = the id is not in use */
+} sluice__token;
+
+typedef struct sluice__merge {
+    uint64_t key; /* left << 32 | right; UINT64_MAX = empty slot */
+    uint32_t rank, id;
+} sluice__merge;
+
+typedef struct sluice__vocab {
+    sluice__token *tokens; /* [size] */
+    int32_t size, capacity, used;
+    char *arena; /* spellings and bytes, each NUL-terminated */
+    size_t arena_size, arena_capacity;
+    int32_t *index; /* open addressing by spelling; -1 = empty */
+    uint32_t index_mask;
+    int32_t *byte_index; /* the same by bytes, for ignore_merges over bytes; NULL when not needed */
+    uint32_t byte_index_mask;
+    sluice__merge *merges; /* open addressing */
+    uint64_t merge_mask;
+    int32_t num_merges;
+} sluice__vocab;
+
+static inline uint64_t sluice__mix(uint64_t a, uint64_t b) {
+    unsigned __int128 r = (unsigned __int128)(a ^ 0x9E3779B97F4A7C15ULL) * (b ^ 0xD1B54A32D192ED03ULL);
+    return (uint64_t)r ^ (uint64_t)(r >> 64);
+}
+static inline uint64_t sluice__hash_span(const char *p, size_t n) {
+    uint64_t h = n, w;
+    for (; n >= 8; p += 8, n -= 8) {
+        memcpy(&w, p, 8);
+        h = sluice__mix(h, w);
+    }
+    w = 0;
+    memcpy(&w, p, n);
+    return sluice__mix(h, w);
+}
+
+sluice_status sluice__vocab_reserve(sluice__vocab *v, size_t tokens, size_t bytes, sluice_error *err);
+/* Adds token `id`; `file` is for messages. Ids and spellings must be new. */
+sluice_status sluice__vocab_add(sluice__vocab *v, const char *file, int64_t id, sluice__span text, unsigned flags,
+                                sluice_error *err);
+int32_t sluice__vocab_find(const sluice__vocab *v, const char *text, size_t size);
+/* The id of a whole pre-token in the model's own vocabulary, or -1; needs byte_index when over bytes. */
+int32_t sluice__vocab_find_bytes(const sluice__vocab *v, const char *bytes, size_t size);
+sluice_status sluice__vocab_index_bytes(sluice__vocab *v, sluice_error *err);
+/* Room for `count` merges, then one at a time in rising rank; a later pair overrides an equal earlier one. */
+sluice_status sluice__merges_reserve(sluice__vocab *v, size_t count, sluice_error *err);
+void sluice__merges_add(sluice__vocab *v, uint32_t left, uint32_t right, uint32_t id);
+void sluice__vocab_free(sluice__vocab *v);
+static inline const char *sluice__token_text(const sluice__vocab *v, int32_t id) {
+    return v->arena + v->tokens[id].text;
+}
+static inline const sluice__merge *sluice__merge_find(const sluice__vocab *v, uint32_t left, uint32_t right) {
+    uint64_t key = (uint64_t)left << 32 | right;
+    for (uint64_t i = sluice__mix(key, key) & v->merge_mask;; i = (i + 1) & v->merge_mask) {
+        const sluice__merge *m = &v->merges[i];
+        if (m->key == key) return m;
+        if (m->key == UINT64_MAX) return NULL;
+    }
+}
+
+/* GPT-2's printable characters for bytes: the character of a byte, and the byte of a character or -1. */
+uint32_t sluice__byte_char(unsigned byte);
+int sluice__char_byte(uint32_t c);
+
+/* ---- regular expressions (tokenizer_regex.c) ---- */
+typedef struct sluice__regex {
+    pcre2_code *code;
+} sluice__regex;
+/* What matching needs and changes. */
+typedef struct sluice__matcher {
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+    pcre2_jit_stack *stack;
+} sluice__matcher;
+/* The pattern is in Oniguruma's syntax as the tokenizers package reads it; `where` is for messages. */
+sluice_status sluice__regex_new(sluice__regex *out, const char *pattern, size_t size, const char *where, sluice_error *err);
+void sluice__regex_free(sluice__regex *r);
+sluice_status sluice__matcher_new(sluice__matcher *out, sluice_error *err);
+void sluice__matcher_free(sluice__matcher *m);
+/* The first match at or behind `from` in well-formed text: *found, [*start, *end). */
+sluice_status sluice__regex_search(const sluice__regex *r, sluice__matcher *m, const char *text, size_t size, size_t from,
+                                   bool *found, size_t *start, size_t *end, sluice_error *err);
+
+/* ---- patterns with a hand-written matcher (tokenizer_known.c) ---- */
+typedef struct sluice__known {
+    const char *name;
+    bool gpt2;         /* GPT-2's alternatives; otherwise cl100k's */
+    bool marks;        /* \p{M} counts as a letter */
+    int digits;        /* longest run of digits, 0 = any */
+} sluice__known;
+const sluice__known *sluice__known_find(const char *pattern, size_t size); /* by the exact text; NULL */
+const sluice__known *sluice__known_named(const char *name, const char **pattern);
+/* End of the pre-token that begins at p; the matches of such a pattern cover all of a well-formed text. */
+const unsigned char *sluice__known_next(const sluice__known *k, const unsigned char *p, const unsigned char *end);
+/* The largest safe cut in [0, size]; see sluice_tokenizer_cut. */
+size_t sluice__known_cut(const sluice__known *k, const char *text, size_t size);
+
+/* ---- characters (tokenizer_chars.c) ---- */
+typedef enum sluice__char_class {
+    SLUICE__CHAR_OTHER,
+    SLUICE__CHAR_LETTER,
+    SLUICE__CHAR_MARK,
+    SLUICE__CHAR_NUMBER,
+    SLUICE__CHAR_SPACE,   /* white space but the next */
+    SLUICE__CHAR_NEWLINE, /* \r \n */
+    SLUICE__CHAR_PUNCTUATION
+} sluice__char_class;
+extern const unsigned char sluice__ascii_class[128];
+sluice__char_class sluice__char_class_of(uint32_t c);
+bool sluice__char_is_space(uint32_t c); /* White_Space */
+bool sluice__char_is_word(uint32_t c);  /* \w of Rust's regex crate */
+
+/* ---- normalisers (tokenizer_normalize.c) ---- */
+typedef enum sluice__norm_kind {
+    SLUICE__NORM_NFC,
+    SLUICE__NORM_NFD,
+    SLUICE__NORM_NFKC,
+    SLUICE__NORM_NFKD,
+    SLUICE__NORM_LOWERCASE,
+    SLUICE__NORM_STRIP,
+    SLUICE__NORM_REPLACE,
+    SLUICE__NORM_PREPEND
+} sluice__norm_kind;
+typedef struct sluice__pattern { /* Regex, or String */
+    sluice__regex regex;
+    char *literal; /* NULL = regex */
+    size_t literal_size;
+    const sluice__known *known; /* the regex is one of those; NULL */
+} sluice__pattern;
+typedef struct sluice__norm_step {
+    sluice__norm_kind kind;
+    bool left, right;        /* Strip */
+    sluice__pattern pattern; /* Replace */
+    char *content;           /* Replace, Prepend */
+    size_t content_size;
+} sluice__norm_step;
+
+/* ---- pre-tokenizers (tokenizer_pretokenize.c) ---- */
+typedef enum sluice__behavior {
+    SLUICE__REMOVED,
+    SLUICE__ISOLATED,
+    SLUICE__MERGED_WITH_PREVIOUS,
+    SLUICE__MERGED_WITH_NEXT,
+    SLUICE__CONTIGUOUS
+} sluice__behavior;
+typedef enum sluice__pre_kind {
+    SLUICE__PRE_SPLIT,        /* by pattern */
+    SLUICE__PRE_DIGITS,       /* by character class */
+    SLUICE__PRE_PUNCTUATION,
+    SLUICE__PRE_BERT_PUNCTUATION,
+    SLUICE__PRE_SPACE,
+    SLUICE__PRE_WORDS,        /* \w+|[^\w\s]+ */
+    SLUICE__PRE_PREFIX_SPACE, /* ByteLevel's add_prefix_space */
+    SLUICE__PRE_METASPACE
+} sluice__pre_kind;
+typedef enum sluice__prepend { SLUICE__PREPEND_ALWAYS, SLUICE__PREPEND_FIRST, SLUICE__PREPEND_NEVER } sluice__prepend;
+typedef struct sluice__pre_step {
+    sluice__pre_kind kind;
+    sluice__behavior behavior;
+    bool invert;
+    sluice__pattern pattern;
+    char replacement[5]; /* Metaspace */
+    sluice__prepend prepend;
+    bool split;
+} sluice__pre_step;
+
+/* ---- decoders (tokenizer_decode.c) ---- */
+typedef enum sluice__dec_kind {
+    SLUICE__DEC_BYTE_LEVEL,
+    SLUICE__DEC_BYTE_FALLBACK,
+    SLUICE__DEC_FUSE,
+    SLUICE__DEC_REPLACE,
+    SLUICE__DEC_STRIP,
+    SLUICE__DEC_METASPACE
+} sluice__dec_kind;
+typedef struct sluice__dec_step {
+    sluice__dec_kind kind;
+    sluice__pattern pattern; /* Replace */
+    char *content;           /* Replace; Strip: one character; Metaspace: the replacement */
+    size_t content_size;
+    int64_t start, stop;     /* Strip */
+    sluice__prepend prepend; /* Metaspace */
+} sluice__dec_step;
+
+/* ---- added tokens (tokenizer_added.c) ---- */
+typedef struct sluice__added {
+    int32_t id;
+    bool single_word, lstrip, rstrip, special, normalized;
+} sluice__added;
+typedef struct sluice__trie_node {
+    uint32_t child, sibling; /* 0 = none */
+    int32_t token;           /* index of an added token, or -1 */
+    unsigned char byte;
+} sluice__trie_node;
+/* Finds the leftmost longest added token. */
+typedef struct sluice__trie {
+    sluice__trie_node *nodes; /* [0] is unused */
+    uint32_t count, capacity;
+    uint32_t first[256]; /* node of each first byte */
+    int num_first, only; /* different first bytes; one of them */
+} sluice__trie;
+
+struct sluice_tokenizer {
+    char *name;
+    char *json, *config_json; /* bytes of tokenizer.json and of tokenizer_config.json (NULL) */
+    size_t json_size, config_size;
+    sluice__vocab vocab;
+    bool byte_level;  /* symbols are bytes; otherwise characters */
+    int32_t symbol[256]; /* byte level: token of each byte, -1 = none; otherwise token of <0xNN> */
+    bool byte_fallback, ignore_merges, fuse_unk;
+    int32_t unk_id; /* of the model */
+    int32_t bos_id, eos_id, pad_id, config_unk_id;
+    sluice__added *added;
+    int num_added;
+    sluice__trie raw_trie, normalized_trie;
+    bool added_blocks_cuts; /* an added token could reach over a cut inside a text without added tokens */
+    sluice__norm_step norm[SLUICE__MAX_STEPS];
+    sluice__pre_step pre[SLUICE__MAX_STEPS];
+    sluice__dec_step dec[SLUICE__MAX_STEPS];
+    int num_norm, num_pre, num_dec;
+    const sluice__known *sole; /* the only pre-tokenizer step is this pattern, isolated; NULL */
+    bool can_cut;              /* sole, and normalisers that work character by character */
+    int32_t *prefix, *suffix; /* of the post-processor's template */
+    int num_prefix, num_suffix;
+    char pre_text[256];
+    bool pre_fast;
+    uint64_t hash;
+    pthread_mutex_t pool_lock;
+    struct sluice__encoder *pool; /* idle encoders */
+};
+
+/* ---- one encoding call ---- */
+typedef struct sluice__encoder sluice__encoder;
+/* Gets the pre-tokens in order. */
+typedef sluice_status (*sluice__piece_fn)(sluice__encoder *e, const char *data, size_t size, void *user, sluice_error *err);
+
+struct sluice__cache_slot;
+typedef struct sluice__pieces {
+    sluice__span *at;
+    size_t count, capacity;
+} sluice__pieces;
+
+struct sluice__encoder {
+    const sluice_tokenizer *tok;
+    struct sluice__encoder *next;
+    sluice__matcher matcher;
+    sluice__strbuf norm[2];                   /* normalised text, two sides in turn */
+    sluice__strbuf changed[SLUICE__MAX_STEPS]; /* text that a pre-tokenizer step rewrote */
+    sluice__pieces pieces[SLUICE__MAX_STEPS];  /* what a step cut */
+    struct sluice__cache_slot *cache;
+    uint32_t *words; /* scratch of the merge loops */
+    size_t words_capacity;
+    sluice_ids *out;
+};
+sluice_status sluice__encoder_get(sluice__encoder **out, const sluice_tokenizer *tok, sluice_error *err);
+void sluice__encoder_put(sluice__encoder *e);
+void sluice__encoder_free(sluice__encoder *e);
+
+sluice_status sluice__ids_reserve(sluice_ids *ids, size_t more, sluice_error *err);
+sluice_status sluice__text_add(sluice_text *text, const void *data, size_t size, sluice_error *err);
+static inline sluice_status sluice__ids_push(sluice_ids *ids, int32_t id, sluice_error *err) {
+    if (ids->count == ids->capacity) SLUICE__TRY(sluice__ids_reserve(ids, 1, err));
+    ids->data[ids->count++] = id;
+    return SLUICE_OK;
+}
+
+/* Normalises well-formed text; *out is valid until the encoder normalises again (it may be the input itself). */
+sluice_status sluice__normalize(sluice__encoder *e, const char *text, size_t size, sluice__span *out, sluice_error *err);
+/* Cuts normalised text into pre-tokens. `at_start`: the text's own start is here (Metaspace wants to know). */
+sluice_status sluice__pretokenize(sluice__encoder *e, const char *text, size_t size, bool at_start, sluice__piece_fn emit,
+                                  void *user, sluice_error *err);
+/* Ids of one pre-token, appended to e->out; any bytes. */
+sluice_status sluice__bpe(sluice__encoder *e, const char *data, size_t size, sluice_error *err);
+/* Everything between the added tokens and BPE for text that may be ill-formed: emits pre-tokens, as-is for added tokens of
+ * the normalised text through `added` (index). */
+sluice_status sluice__find_added(const sluice_tokenizer *tok, const sluice__trie *trie, const char *text, size_t size,
+                                 size_t from, size_t *done, unsigned flags, int *token, size_t *start, size_t *stop);
+
+/* A pattern's matches with what lies between them, cut by a behaviour (tokenizer_split.c). */
+sluice_status sluice__pattern_search(const sluice__pattern *p, sluice__matcher *m, const char *text, size_t size, size_t from,
+                                     bool *found, size_t *start, size_t *end, sluice_error *err);
+void sluice__pattern_free(sluice__pattern *p);
+
+/* ---- loading ---- */
+sluice_status sluice__load_vocab(sluice_tokenizer *tok, const char *vocab, size_t vocab_size, const char *merges,
+                                 size_t merges_size, sluice_error *err);
+sluice_status sluice__load_normalizer(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
+sluice_status sluice__load_pre_tokenizer(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
+sluice_status sluice__load_post_processor(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
+sluice_status sluice__load_decoder(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
+sluice_status sluice__load_added(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
+sluice_status sluice__build_tries(sluice_tokenizer *tok, sluice_error *err);
+#endif
