@@ -48,7 +48,6 @@ typedef struct sluice_tokenizer_params {
     const char *const *special_tokens; /* get ids 0, 1, ...; default "<|endoftext|>" */
     int num_special_tokens;
     int64_t min_frequency;  /* a pair that occurs less often is not merged; default 0 as in the tokenizers package */
-    int max_token_length;   /* in bytes; 0 = any (default) */
     const char *normalizer; /* NULL or "none" (default), "NFC", "NFD", "NFKC", "NFKD" */
 } sluice_tokenizer_params;
 sluice_tokenizer_params sluice_tokenizer_params_default(void);
@@ -77,7 +76,8 @@ sluice_status sluice_tokenizer_encode(const sluice_tokenizer *tok, const char *t
 size_t sluice_tokenizer_cut(const sluice_tokenizer *tok, const char *text, size_t size);
 
 /* ---- decoding ---- */
-/* Appends the text of ids to *text: valid UTF-8, U+FFFD for every maximal ill-formed part. Ids without a token are an error. */
+/* Appends the text of ids to *text: valid UTF-8, U+FFFD for every maximal ill-formed part. Ids without
+ * a token give nothing (models often have more rows than their tokenizer has tokens). */
 sluice_status sluice_tokenizer_decode(const sluice_tokenizer *tok, const int32_t *ids, size_t count, bool skip_special,
                                       sluice_text *text, sluice_error *err);
 

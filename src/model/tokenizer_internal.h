@@ -72,6 +72,8 @@ sluice_status sluice__vocab_reserve(sluice__vocab *v, size_t tokens, size_t byte
 /* Adds token `id`; `file` is for messages. Ids and spellings must be new. */
 sluice_status sluice__vocab_add(sluice__vocab *v, const char *file, int64_t id, sluice__span text, unsigned flags,
                                 sluice_error *err);
+/* Gives a token bytes that differ from its spelling; room in the arena has to be there. */
+void sluice__vocab_set_bytes(sluice__vocab *v, int32_t id, const char *bytes, size_t size);
 int32_t sluice__vocab_find(const sluice__vocab *v, const char *text, size_t size);
 /* The id of a whole pre-token in the model's own vocabulary, or -1; needs byte_index when over bytes. */
 int32_t sluice__vocab_find_bytes(const sluice__vocab *v, const char *bytes, size_t size);
@@ -95,6 +97,8 @@ static inline const sluice__merge *sluice__merge_find(const sluice__vocab *v, ui
 /* GPT-2's printable characters for bytes: the character of a byte, and the byte of a character or -1. */
 uint32_t sluice__byte_char(unsigned byte);
 int sluice__char_byte(uint32_t c);
+/* Appends the bytes that a spelling of such characters stands for; false when it holds another character. */
+bool sluice__add_byte_chars(sluice__strbuf *out, sluice__span text);
 
 /* ---- regular expressions (tokenizer_regex.c) ---- */
 typedef struct sluice__regex {
@@ -109,6 +113,9 @@ typedef struct sluice__matcher {
 /* The pattern is in Oniguruma's syntax as the tokenizers package reads it; `where` is for messages. */
 sluice_status sluice__regex_new(sluice__regex *out, const char *pattern, size_t size, const char *where, sluice_error *err);
 void sluice__regex_free(sluice__regex *r);
+/* Oniguruma's spelling to PCRE2's (tokenizer_regex_syntax.c). */
+sluice_status sluice__regex_translate(sluice__strbuf *out, const char *pattern, size_t size, const char *where,
+                                      sluice_error *err);
 sluice_status sluice__matcher_new(sluice__matcher *out, sluice_error *err);
 void sluice__matcher_free(sluice__matcher *m);
 /* The first match at or behind `from` in well-formed text: *found, [*start, *end). */
@@ -179,6 +186,7 @@ typedef enum sluice__behavior {
 } sluice__behavior;
 typedef enum sluice__pre_kind {
     SLUICE__PRE_SPLIT,        /* by pattern */
+    SLUICE__PRE_KNOWN,        /* the same, isolated, with a hand-written matcher */
     SLUICE__PRE_DIGITS,       /* by character class */
     SLUICE__PRE_PUNCTUATION,
     SLUICE__PRE_BERT_PUNCTUATION,
@@ -234,6 +242,18 @@ typedef struct sluice__trie {
     int num_first, only; /* different first bytes; one of them */
 } sluice__trie;
 
+/* The added tokens of a well-formed text, left to right; start it as {tok, trie, text}. */
+typedef struct sluice__added_search {
+    const sluice_tokenizer *tok;
+    const sluice__trie *trie;
+    sluice__span text;
+    size_t from; /* where to look next */
+    size_t done; /* text behind the last token found, its stripped space included */
+    sluice__span gap; /* text in front of the token found */
+    int32_t id;       /* the token found */
+} sluice__added_search;
+bool sluice__added_next(sluice__added_search *s, unsigned flags);
+
 struct sluice_tokenizer {
     char *name;
     char *json, *config_json; /* bytes of tokenizer.json and of tokenizer_config.json (NULL) */
@@ -269,8 +289,12 @@ typedef struct sluice__encoder sluice__encoder;
 typedef sluice_status (*sluice__piece_fn)(sluice__encoder *e, const char *data, size_t size, void *user, sluice_error *err);
 
 struct sluice__cache_slot;
+typedef struct sluice__piece {
+    size_t start, end;
+    bool match;
+} sluice__piece;
 typedef struct sluice__pieces {
-    sluice__span *at;
+    sluice__piece *at;
     size_t count, capacity;
 } sluice__pieces;
 
@@ -303,25 +327,39 @@ sluice_status sluice__normalize(sluice__encoder *e, const char *text, size_t siz
 /* Cuts normalised text into pre-tokens. `at_start`: the text's own start is here (Metaspace wants to know). */
 sluice_status sluice__pretokenize(sluice__encoder *e, const char *text, size_t size, bool at_start, sluice__piece_fn emit,
                                   void *user, sluice_error *err);
+/* Normalises, cuts out normalised added tokens (their ids go to e->out unless that is NULL), cuts the rest into pre-tokens.
+ * The text is well-formed. */
+sluice_status sluice__cut_normalized(sluice__encoder *e, sluice__span text, bool first, unsigned flags,
+                                     sluice__piece_fn emit, void *user, sluice_error *err);
 /* Ids of one pre-token, appended to e->out; any bytes. */
 sluice_status sluice__bpe(sluice__encoder *e, const char *data, size_t size, sluice_error *err);
-/* Everything between the added tokens and BPE for text that may be ill-formed: emits pre-tokens, as-is for added tokens of
- * the normalised text through `added` (index). */
-sluice_status sluice__find_added(const sluice_tokenizer *tok, const sluice__trie *trie, const char *text, size_t size,
-                                 size_t from, size_t *done, unsigned flags, int *token, size_t *start, size_t *stop);
-
-/* A pattern's matches with what lies between them, cut by a behaviour (tokenizer_split.c). */
-sluice_status sluice__pattern_search(const sluice__pattern *p, sluice__matcher *m, const char *text, size_t size, size_t from,
-                                     bool *found, size_t *start, size_t *end, sluice_error *err);
+/* The matches of a pattern from left to right in well-formed text (tokenizer_split.c). An empty match is skipped where the
+ * last match ended, as in Oniguruma's find_iter. */
+typedef struct sluice__matches {
+    const sluice__pattern *pattern;
+    sluice__matcher *matcher;
+    sluice__span text;
+    size_t from, last; /* SIZE_MAX before the first */
+} sluice__matches;
+static inline sluice__matches sluice__matches_of(const sluice__pattern *p, sluice__matcher *m, sluice__span text) {
+    return (sluice__matches){p, m, text, 0, SIZE_MAX};
+}
+sluice_status sluice__match_next(sluice__matches *m, bool *found, size_t *start, size_t *end, sluice_error *err);
 void sluice__pattern_free(sluice__pattern *p);
 
-/* ---- loading ---- */
-sluice_status sluice__load_vocab(sluice_tokenizer *tok, const char *vocab, size_t vocab_size, const char *merges,
-                                 size_t merges_size, sluice_error *err);
+/* ---- loading: one entry of the file each (tokenizer_parts.c, tokenizer_pre_parts.c) ---- */
+sluice_status sluice__load_pattern(sluice__pattern *out, const sluice__json *in, sluice_error *err);
+sluice_status sluice__load_bytes(char **out, size_t *size, const sluice__json *in, const char *key, sluice_error *err);
+sluice_status sluice__load_type(const sluice__json *in, const char **type, sluice_error *err);
+sluice_status sluice__load_unsupported(const sluice__json *in, const char *what, const char *type, sluice_error *err);
+sluice_status sluice__load_metaspace(const sluice__json *in, char **replacement, size_t *size, sluice__prepend *prepend,
+                                     sluice_error *err);
 sluice_status sluice__load_normalizer(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
 sluice_status sluice__load_pre_tokenizer(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
 sluice_status sluice__load_post_processor(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
 sluice_status sluice__load_decoder(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
 sluice_status sluice__load_added(sluice_tokenizer *tok, const sluice__json *j, sluice_error *err);
+/* tokenizer_config.json: as loaded, or a new one (tokenizer_save.c). */
+sluice_status sluice__save_config(const sluice_tokenizer *tok, const char *path, sluice_error *err);
 sluice_status sluice__build_tries(sluice_tokenizer *tok, sluice_error *err);
 #endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counting pre-tokens for training. */
+#ifndef SLUICE_MODEL_TOKENIZER_TRAIN_H
+#define SLUICE_MODEL_TOKENIZER_TRAIN_H
+#include "model/tokenizer_internal.h"
+
+typedef struct sluice__word {
+    uint64_t text; /* offset into the arena */
+    uint32_t size;
+    uint32_t tag; /* of the hash */
+    int64_t count;
+} sluice__word;
+
+/* Distinct pre-tokens and how often each occurred. */
+typedef struct sluice__words {
+    sluice__word *at;
+    size_t count, capacity;
+    char *arena;
+    size_t arena_capacity, bytes; /* bytes: of all words together */
+    uint32_t *index;              /* 1 + word; 0 = empty */
+    uint64_t mask;
+} sluice__words;
+
+/* Cuts every document with the tokenizer's normaliser and pre-tokenizer and counts the pieces. */
+sluice_status sluice__count_words(sluice__words *out, const sluice_tokenizer *tok, sluice_text_fn next, void *user,
+                                  sluice_error *err);
+void sluice__words_free(sluice__words *w);
+#endif

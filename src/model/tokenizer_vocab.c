@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The vocabulary: an array by id, one arena for all texts, and two open-addressing tables (spelling -> id, pair -> merge)
+ * with linear probing, because a lookup then costs one cache miss as a rule. Tables are filled to at most two thirds. */
+#include "model/tokenizer_internal.h"
+#include "base/memory.h"
+#include "model/utf8.h"
+
+enum { MIN_TABLE = 64 };
+
+static uint64_t table_size(uint64_t entries) {
+    uint64_t n = MIN_TABLE;
+    while (n * 2 < entries * 3) n *= 2;
+    return n;
+}
+
+static bool grow(void **block, size_t *capacity, size_t need, size_t size) {
+    if (need <= *capacity) return true;
+    size_t n = *capacity ? *capacity : 64;
+    while (n < need) n *= 2;
+    void *fresh = sluice__realloc(*block, n, size, SLUICE__MEM_DATA);
+    if (!fresh) return false;
+    *block = fresh;
+    *capacity = n;
+    return true;
+}
+
+static int32_t *new_index(uint64_t size) {
+    int32_t *index = sluice__calloc(size, sizeof *index, SLUICE__MEM_DATA);
+    if (index) memset(index, 0xFF, size * sizeof *index);
+    return index;
+}
+
+static void index_put(int32_t *index, uint32_t mask, uint64_t hash, int32_t id) {
+    uint32_t i = (uint32_t)hash & mask;
+    while (index[i] >= 0) i = (i + 1) & mask;
+    index[i] = id;
+}
+
+static sluice_status rebuild_index(sluice__vocab *v, uint64_t size, sluice_error *err) {
+    int32_t *index = new_index(size);
+    if (!index) return sluice__no_memory(err, size * sizeof *index, "a vocabulary index");
+    for (int32_t id = 0; id < v->size; id++)
+        if (v->tokens[id].flags)
+            index_put(index, (uint32_t)size - 1,
+                      sluice__hash_span(sluice__token_text(v, id), v->tokens[id].text_size), id);
+    sluice__free(v->index);
+    v->index = index;
+    v->index_mask = (uint32_t)size - 1;
+    return SLUICE_OK;
+}
+
+sluice_status sluice__vocab_reserve(sluice__vocab *v, size_t tokens, size_t bytes, sluice_error *err) {
+    void *arena = v->arena, *table = v->tokens;
+    size_t capacity = (size_t)v->capacity;
+    if (bytes > UINT32_MAX - 1 || !grow(&arena, &v->arena_capacity, bytes, 1))
+        return sluice__no_memory(err, bytes, "the texts of a vocabulary");
+    v->arena = arena;
+    if (!grow(&table, &capacity, tokens, sizeof *v->tokens))
+        return sluice__no_memory(err, tokens * sizeof *v->tokens, "a vocabulary");
+    v->tokens = table;
+    v->capacity = (int32_t)capacity;
+    uint64_t need = table_size(tokens);
+    return v->index && need <= (uint64_t)v->index_mask + 1 ? SLUICE_OK : rebuild_index(v, need, err);
+}
+
+static uint32_t arena_put(sluice__vocab *v, const char *data, size_t size) {
+    uint32_t at = (uint32_t)v->arena_size;
+    if (size) memcpy(v->arena + at, data, size);
+    v->arena[at + size] = '\0';
+    v->arena_size += size + 1;
+    return at;
+}
+
+static int shown(size_t size) {
+    return size > 60 ? 60 : (int)size;
+}
+
+sluice_status sluice__vocab_add(sluice__vocab *v, const char *file, int64_t id, sluice__span text, unsigned flags,
+                                sluice_error *err) {
+    if (id < 0 || id > SLUICE__MAX_TOKEN_ID)
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: id of token \"%.*s\": found %lld, expected 0..%d", file,
+                            shown(text.size), text.data, (long long)id, SLUICE__MAX_TOKEN_ID);
+    size_t top = (size_t)(id >= v->size ? id + 1 : v->size);
+    SLUICE__TRY(sluice__vocab_reserve(v, top, v->arena_size + text.size + 1, err));
+    if (v->tokens[id].flags)
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: id %lld belongs to two tokens, \"%.60s\" and \"%.*s\"", file,
+                            (long long)id, sluice__token_text(v, (int32_t)id), shown(text.size), text.data);
+    uint64_t hash = sluice__hash_span(text.data, text.size);
+    uint32_t i = (uint32_t)hash & v->index_mask;
+    for (; v->index[i] >= 0; i = (i + 1) & v->index_mask) {
+        const sluice__token *t = &v->tokens[v->index[i]];
+        if (t->text_size == text.size && !memcmp(v->arena + t->text, text.data, text.size))
+            return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: token \"%.*s\" has two ids, %d and %lld", file,
+                                shown(text.size), text.data, v->index[i], (long long)id);
+    }
+    v->index[i] = (int32_t)id;
+    v->size = (int32_t)top;
+    v->used++;
+    sluice__token *t = &v->tokens[id];
+    t->text = t->bytes = arena_put(v, text.data, text.size);
+    t->text_size = t->bytes_size = (uint32_t)text.size;
+    t->flags = flags;
+    return SLUICE_OK;
+}
+
+void sluice__vocab_set_bytes(sluice__vocab *v, int32_t id, const char *bytes, size_t size) {
+    v->tokens[id].bytes = arena_put(v, bytes, size);
+    v->tokens[id].bytes_size = (uint32_t)size;
+}
+
+int32_t sluice__vocab_find(const sluice__vocab *v, const char *text, size_t size) {
+    if (!v->index) return -1;
+    for (uint32_t i = (uint32_t)sluice__hash_span(text, size) & v->index_mask; v->index[i] >= 0;
+         i = (i + 1) & v->index_mask) {
+        const sluice__token *t = &v->tokens[v->index[i]];
+        if (t->text_size == size && !memcmp(v->arena + t->text, text, size)) return v->index[i];
+    }
+    return -1;
+}
+
+sluice_status sluice__vocab_index_bytes(sluice__vocab *v, sluice_error *err) {
+    uint64_t size = table_size((uint64_t)v->used);
+    v->byte_index = new_index(size);
+    if (!v->byte_index) return sluice__no_memory(err, size * sizeof *v->byte_index, "a vocabulary index");
+    v->byte_index_mask = (uint32_t)size - 1;
+    for (int32_t id = 0; id < v->size; id++) {
+        const sluice__token *t = &v->tokens[id];
+        if (t->flags & SLUICE__TOKEN_MODEL)
+            index_put(v->byte_index, v->byte_index_mask, sluice__hash_span(v->arena + t->bytes, t->bytes_size), id);
+    }
+    return SLUICE_OK;
+}
+
+int32_t sluice__vocab_find_bytes(const sluice__vocab *v, const char *bytes, size_t size) {
+    for (uint32_t i = (uint32_t)sluice__hash_span(bytes, size) & v->byte_index_mask; v->byte_index[i] >= 0;
+         i = (i + 1) & v->byte_index_mask) {
+        const sluice__token *t = &v->tokens[v->byte_index[i]];
+        if (t->bytes_size == size && !memcmp(v->arena + t->bytes, bytes, size)) return v->byte_index[i];
+    }
+    return -1;
+}
+
+sluice_status sluice__merges_reserve(sluice__vocab *v, size_t count, sluice_error *err) {
+    uint64_t size = table_size(count);
+    v->merges = sluice__calloc(size, sizeof *v->merges, SLUICE__MEM_DATA);
+    if (!v->merges) return sluice__no_memory(err, sluice__mul_size(size, sizeof *v->merges), "merges");
+    v->merge_mask = size - 1;
+    for (uint64_t i = 0; i < size; i++) v->merges[i].key = UINT64_MAX;
+    return SLUICE_OK;
+}
+
+void sluice__merges_add(sluice__vocab *v, uint32_t left, uint32_t right, uint32_t id) {
+    uint64_t key = (uint64_t)left << 32 | right, i = sluice__mix(key, key) & v->merge_mask;
+    while (v->merges[i].key != UINT64_MAX && v->merges[i].key != key) i = (i + 1) & v->merge_mask;
+    v->merges[i] = (sluice__merge){key, (uint32_t)v->num_merges++, id};
+}
+
+void sluice__vocab_free(sluice__vocab *v) {
+    sluice__free(v->tokens);
+    sluice__free(v->arena);
+    sluice__free(v->index);
+    sluice__free(v->byte_index);
+    sluice__free(v->merges);
+    *v = (sluice__vocab){0};
+}
+
+/* GPT-2's table: bytes that print as themselves in Latin-1 keep their code point, the others follow from U+0100 on. */
+static bool prints(unsigned byte) {
+    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+}
+
+uint32_t sluice__byte_char(unsigned byte) {
+    if (prints(byte)) return byte;
+    return 256 + (byte < 33 ? byte : byte <= 160 ? byte - 127 + 33 : 67);
+}
+
+int sluice__char_byte(uint32_t c) {
+    if (c < 256) return prints(c) ? (int)c : -1;
+    if (c < 256 + 33) return (int)c - 256;
+    if (c < 256 + 67) return (int)c - 256 - 33 + 127;
+    return c == 256 + 67 ? 173 : -1;
+}
+
+bool sluice__add_byte_chars(sluice__strbuf *out, sluice__span text) {
+    const unsigned char *p = (const unsigned char *)text.data, *end = p + text.size;
+    for (int n; p < end; p += n) {
+        int byte = sluice__char_byte(sluice__utf8_get(p, &n));
+        char c = (char)byte;
+        if (byte < 0) return false;
+        sluice__strbuf_add(out, &c, 1);
+    }
+    return true;
+}
