@@ -120,7 +120,8 @@ typedef struct sluice_dataset_info {
 } sluice_dataset_info;
 sluice_dataset_info sluice_dataset_get_info(const sluice_dataset *dataset);
 
-/* One window: all arrays [seq_len]; labels are shifted, -1 = not scored. positions and key_start may be NULL. */
+/* One window: all arrays [seq_len]; labels are shifted, -1 = not scored. positions and key_start may be NULL unless the
+ * dataset was made with document_mask. */
 typedef struct sluice_window {
     int32_t *ids, *labels, *positions, *key_start;
 } sluice_window;
@@ -137,10 +138,11 @@ int sluice_dataset_token_bytes(const sluice_dataset *dataset, int32_t id);
 /* ---- model configuration --------------------------------------------------------------------------------------------- */
 
 /* Completes a flat JSON object of model options (may be NULL or "{}") with the defaults of model_options.def, on top of
- * p->config_name when given, and parses it. vocab_size: of the tokenizer, used when the options have none (0: required).
+ * p->config_name when given, and parses it. tokenizer (may be NULL: then vocab_size must be among the options) gives
+ * vocab_size and the ids of special tokens where nothing else does. Options that the model would not follow are refused.
  * *json (may be NULL) receives the completed text, to be freed with sluice_train_free_text. */
 sluice_status sluice_train_model_config(sluice_config *out, char **json, const sluice_train_params *p,
-                                        const char *model_options, int vocab_size, sluice_error *err);
+                                        const char *model_options, const sluice_tokenizer *tokenizer, sluice_error *err);
 void sluice_train_free_text(char *text);
 
 /* ---- trainer --------------------------------------------------------------------------------------------------------- */

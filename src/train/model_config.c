@@ -3,6 +3,8 @@
  * handed to the one reader of configurations. */
 #include "base/file.h"
 #include "base/memory.h"
+#include "model/save.h"
+#include "sluice/tokenizer.h"
 #include "train/options.h"
 #include <string.h>
 
@@ -17,16 +19,26 @@ static int64_t positive(const json_t *o, const char *key) {
     return v > 0 && v <= INT32_MAX ? v : 0;
 }
 
-static void complete(json_t *o, const sluice_train_params *p, int vocab_size) {
+static void complete(json_t *o, const sluice_train_params *p) {
     for (int i = 0; i < sluice_model_num_options(); i++)
         if (*sluice_model_option_default(i))
             set_default(o, sluice_model_option(i).name, sluice__model_option_default_json(i));
     int64_t hidden = positive(o, "hidden_size"), heads = positive(o, "num_attention_heads");
-    if (vocab_size > 0) set_default(o, "vocab_size", json_integer(vocab_size));
     if (hidden) set_default(o, "intermediate_size", json_integer((hidden * 8 + 95) / 96 * 32));
     if (heads) set_default(o, "num_key_value_heads", json_integer(heads));
     if (heads && hidden) set_default(o, "head_dim", json_integer(hidden / heads > 0 ? hidden / heads : 1));
     set_default(o, "max_position_embeddings", json_integer(p->seq_len));
+}
+
+static void set_token(json_t *o, const char *key, int32_t id) {
+    if (id >= 0) set_default(o, key, json_integer(id));
+}
+
+static void complete_from_tokenizer(json_t *o, const sluice_tokenizer *t) {
+    set_default(o, "vocab_size", json_integer(sluice_tokenizer_vocab_size(t)));
+    set_token(o, "bos_token_id", sluice_tokenizer_bos_id(t));
+    set_token(o, "eos_token_id", sluice_tokenizer_eos_id(t));
+    set_token(o, "pad_token_id", sluice_tokenizer_pad_id(t));
 }
 
 static sluice_status load_base(json_t **base, const char *name, sluice_error *err) {
@@ -41,32 +53,66 @@ static sluice_status load_base(json_t **base, const char *name, sluice_error *er
     return st;
 }
 
+/* What was asked for must be what the model is: a family may not know an option, or another option may silence it. */
+static sluice_status check_followed(const sluice_config *config, const json_t *asked, sluice_error *err) {
+    json_t *is = sluice__config_to_json(config, &sluice__target_native);
+    if (!is) return sluice__no_memory(err, 4096, "a configuration");
+    sluice_status st = SLUICE_OK;
+    for (int i = 0; i < sluice_model_num_options() && st == SLUICE_OK; i++) {
+        sluice_option o = sluice_model_option(i);
+        json_t *want = json_object_get(asked, o.name), *have = json_object_get(is, o.name);
+        if (!want || !have || o.kind == SLUICE_OPTION_REAL || json_equal(want, have)) continue;
+        st = sluice__fail(err, SLUICE_ERR_CONFIG, "%s: has no effect on this model (%s, gate_position %s)", o.name,
+                          config->model_type, json_string_value(json_object_get(is, "gate_position")));
+    }
+    json_decref(is);
+    return st;
+}
+
 /* A vocabulary smaller than the tokenizer's would make ids point outside the embedding. */
-static sluice_status check_vocabulary(const sluice_config *config, int needed, sluice_error *err) {
+static sluice_status check_vocabulary(const sluice_config *config, const sluice_tokenizer *t, sluice_error *err) {
+    int needed = t ? sluice_tokenizer_vocab_size(t) : 0;
     if (config->vocab_size >= needed) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_CONFIG, "vocab_size: found %d, but the tokenizer has ids up to %d: give at least %d",
                         config->vocab_size, needed - 1, needed);
 }
 
+/* The completed object: config_name or nothing, options over it, defaults under it. */
+static sluice_status compose(json_t **out, const sluice_train_params *p, json_t *options, const sluice_tokenizer *t,
+                             sluice_error *err) {
+    bool based = *p->config_name;
+    if (based) SLUICE__TRY(load_base(out, p->config_name, err));
+    else if (!(*out = json_object())) return sluice__no_memory(err, 64, "a configuration");
+    json_object_update(*out, options);
+    if (t) complete_from_tokenizer(*out, t);
+    if (!based) complete(*out, p);
+    if (json_object_get(*out, "vocab_size")) return SLUICE_OK;
+    json_decref(*out);
+    return sluice__fail(err, SLUICE_ERR_CONFIG, "vocab_size: missing; there is no tokenizer to take it from");
+}
+
+static sluice_status parse(sluice_config *out, const char *text, const sluice_train_params *p, const json_t *options,
+                           const sluice_tokenizer *t, sluice_error *err) {
+    SLUICE__TRY(sluice_config_parse(out, text, *p->config_name ? p->config_name : "model options", err));
+    sluice_status st = check_vocabulary(out, t, err);
+    if (st == SLUICE_OK) st = check_followed(out, options, err);
+    if (st != SLUICE_OK) sluice_config_free(out);
+    return st;
+}
+
 sluice_status sluice_train_model_config(sluice_config *out, char **json, const sluice_train_params *p,
-                                        const char *model_options, int vocab_size, sluice_error *err) {
-    json_t *o = NULL, *options;
+                                        const char *model_options, const sluice_tokenizer *tokenizer, sluice_error *err) {
+    json_t *o, *options;
+    char *text = NULL;
     if (json) *json = NULL;
     SLUICE__TRY(sluice__model_options_object(&options, model_options, err));
-    sluice_status st = *p->config_name ? load_base(&o, p->config_name, err) : SLUICE_OK;
-    if (st != SLUICE_OK) {
-        json_decref(options);
-        return st;
+    sluice_status st = compose(&o, p, options, tokenizer, err);
+    if (st == SLUICE_OK) {
+        st = sluice__model_options_text(&text, o, err);
+        json_decref(o);
     }
-    if (o) json_object_update(o, options);
-    else o = json_incref(options);
+    if (st == SLUICE_OK) st = parse(out, text, p, options, tokenizer, err);
     json_decref(options);
-    if (!*p->config_name) complete(o, p, vocab_size);
-    char *text = NULL;
-    st = sluice__model_options_text(&text, o, err);
-    json_decref(o);
-    if (st == SLUICE_OK) st = sluice_config_parse(out, text, *p->config_name ? p->config_name : "model options", err);
-    if (st == SLUICE_OK && (st = check_vocabulary(out, vocab_size, err)) != SLUICE_OK) sluice_config_free(out);
     if (st == SLUICE_OK && json) *json = text;
     else sluice__free(text);
     return st;
