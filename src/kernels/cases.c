@@ -235,3 +235,9 @@ static void run_gemm(table *k, shape *s, void **op) {
 }
 const sluice__kernel_case sluice__case_gemm_f32 = {
     "nab", 16, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {512, 256, 64, 2}, NULL, run_gemm};
+
+static void run_linear_thin(table *k, shape *s, void **op) {
+    k->linear_thin_f32(op[0], s->dim, op[1], s->depth, op[2], s->rows, s->dim, s->depth);
+}
+const sluice__kernel_case sluice__case_linear_thin_f32 = {
+    "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {1, 4096, 768, 0}, NULL, run_linear_thin};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix product: reference, one dot product in double per element. */
+/* Matrix products: references, one dot product in double per element. */
 #include "kernels/kernels.h"
 
 void sluice_gemm_f32_ref(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
@@ -14,4 +14,9 @@ void sluice_gemm_f32_ref(bool trans_a, bool trans_b, int64_t m, int64_t n, int64
             c[i * ldc + j] = (float)(beta == 0 ? sum : sum + (double)beta * c[i * ldc + j]);
         }
     }
+}
+
+void sluice_linear_thin_f32_ref(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w, int64_t rows,
+                                int64_t out, int64_t in) {
+    sluice_gemm_f32_ref(false, true, rows, out, in, 1, x, x_stride, w, in, 0, y, y_stride);
 }

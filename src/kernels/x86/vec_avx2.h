@@ -67,6 +67,12 @@ VEC_INLINE float vec_reduce_max(vec v) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* out[0..3] = sums of a, b, c, d. */
+VEC_INLINE void vec_sum4(float *out, vec a, vec b, vec c, vec d) {
+    __m256 t = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
+}
+
 /* p * 2^n for whole n in [-150, 129], in two steps because 2^n alone may leave the range of a float. */
 VEC_INLINE vec vec_scale2(vec p, vec n) {
     __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), bias = _mm256_set1_epi32(127);

@@ -55,6 +55,13 @@ VEC_INLINE unsigned vec_bits(vec_mask m) { return m; } /* bit i = lane i */
 VEC_INLINE float vec_sum(vec v) { return _mm512_reduce_add_ps(v); }
 VEC_INLINE float vec_reduce_max(vec v) { return _mm512_reduce_max_ps(v); }
 
+VEC_INLINE __m256 vec_fold(vec v) { return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)); }
+/* out[0..3] = sums of a, b, c, d. */
+VEC_INLINE void vec_sum4(float *out, vec a, vec b, vec c, vec d) {
+    __m256 t = _mm256_hadd_ps(_mm256_hadd_ps(vec_fold(a), vec_fold(b)), _mm256_hadd_ps(vec_fold(c), vec_fold(d)));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
+}
+
 /* p * 2^n for whole n. */
 VEC_INLINE vec vec_scale2(vec p, vec n) { return _mm512_scalef_ps(p, n); }
 
