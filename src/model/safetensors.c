@@ -38,11 +38,19 @@ static sluice_status bad_tensor(const sluice__safetensors *f, const char *name, 
     return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %.200s: %s", f->path, name, text);
 }
 
+bool sluice__is_lfs_pointer(const void *data, size_t size) {
+    static const char head[] = "version https://git-lfs";
+    return size >= sizeof head - 1 && !memcmp(data, head, sizeof head - 1);
+}
+
 /* Header bytes behind the length field, parsed. Sets *data_at to where tensors begin. */
 static sluice_status read_header(sluice__safetensors *f, size_t *data_at, sluice_error *err) {
     if (f->map.size < LENGTH_FIELD)
         return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: %zu bytes, expected at least %d: not a safetensors file", f->path,
                             f->map.size, LENGTH_FIELD);
+    if (sluice__is_lfs_pointer(f->map.data, f->map.size))
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: a Git LFS pointer instead of the weights themselves (fetch them with "
+                            "`git lfs pull`)", f->path);
     uint64_t length = read_u64(f->map.data);
     if (length > f->map.size - LENGTH_FIELD || length > MAX_HEADER)
         return sluice__fail(err, SLUICE_ERR_FORMAT,

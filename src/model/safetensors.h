@@ -3,6 +3,7 @@
  * length, offset, shape and type of the header is checked before it is used. */
 #ifndef SLUICE_MODEL_SAFETENSORS_H
 #define SLUICE_MODEL_SAFETENSORS_H
+#include <stddef.h>
 #include "model/dtype.h"
 #include "base/error.h"
 
@@ -30,6 +31,9 @@ const sluice__st_tensor *sluice__safetensors_find(const sluice__safetensors *fil
 const char *sluice__safetensors_path(const sluice__safetensors *file);
 /* Text of a __metadata__ entry, or NULL. */
 const char *sluice__safetensors_metadata(const sluice__safetensors *file, const char *key);
+
+/* Whether these bytes are what a clone without git-lfs leaves in place of a large file. */
+bool sluice__is_lfs_pointer(const void *data, size_t size);
 
 /* Writes tensors (sorted by name, data aligned to 64 bytes) to a new file that replaces path in one step. metadata:
  * key, value, key, value, ..., NULL; {"format": "pt"} is always added. ndim, shape, dtype, data and name are used. */

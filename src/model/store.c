@@ -10,18 +10,39 @@
 
 enum { MAX_SHARDS = 4096 };
 
+/* One of the two is set. */
+typedef struct source {
+    sluice__safetensors *safe;
+    sluice__torch_bin *bin;
+} source;
+
 struct sluice__store {
-    sluice__safetensors **files;
+    source *files;
     int num_files;
     sluice__store_tensor *tensors; /* sorted by name */
     int count;
 };
 
+static const char *path_of(const source *f) {
+    return f->safe ? sluice__safetensors_path(f->safe) : sluice__torch_bin_path(f->bin);
+}
+
+static int count_of(const source *f) {
+    return f->safe ? sluice__safetensors_count(f->safe) : sluice__torch_bin_count(f->bin);
+}
+
+static bool ends_with(const char *text, const char *tail) {
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && !strcmp(text + n - m, tail);
+}
+
 static sluice_status add_file(sluice__store *s, const char *path, sluice_error *err) {
-    sluice__safetensors **files = sluice__realloc(s->files, (size_t)s->num_files + 1, sizeof *files, SLUICE__MEM_OTHER);
+    source *files = sluice__realloc(s->files, (size_t)s->num_files + 1, sizeof *files, SLUICE__MEM_OTHER);
     if (!files) return sluice__no_memory(err, sizeof *files, path);
     s->files = files;
-    SLUICE__TRY(sluice__safetensors_open(&s->files[s->num_files], path, err));
+    source *f = &files[s->num_files];
+    if (ends_with(path, ".safetensors")) SLUICE__TRY(sluice__safetensors_open(&f->safe, path, err));
+    else SLUICE__TRY(sluice__torch_bin_open(&f->bin, path, err));
     s->num_files++;
     return SLUICE_OK;
 }
@@ -32,21 +53,28 @@ static int by_name(const void *a, const void *b) {
     return order ? order : x->source - y->source;
 }
 
+static sluice__store_tensor tensor_of(const source *f, int index, int entry) {
+    sluice__store_tensor out = {.file = path_of(f), .source = index, .entry = entry};
+    if (f->safe) {
+        const sluice__st_tensor *t = sluice__safetensors_at(f->safe, entry);
+        out.name = t->name, out.dtype = t->dtype, out.ndim = t->ndim, out.count = t->count;
+        memcpy(out.shape, t->shape, sizeof out.shape);
+    } else {
+        const sluice__bin_tensor *t = sluice__torch_bin_at(f->bin, entry);
+        out.name = t->name, out.dtype = t->dtype, out.ndim = t->ndim, out.count = t->count;
+        memcpy(out.shape, t->shape, sizeof out.shape);
+    }
+    return out;
+}
+
 /* Gathers the tensors of all files. A name in two files is one tensor stored twice or a damaged set: refused. */
 static sluice_status collect(sluice__store *s, sluice_error *err) {
     size_t room = 0;
-    for (int i = 0; i < s->num_files; i++) room += (size_t)sluice__safetensors_count(s->files[i]);
+    for (int i = 0; i < s->num_files; i++) room += (size_t)count_of(&s->files[i]);
     s->tensors = sluice__calloc(room, sizeof *s->tensors, SLUICE__MEM_OTHER);
     if (!s->tensors) return sluice__no_memory(err, room * sizeof *s->tensors, "the list of tensors");
-    for (int i = 0; i < s->num_files; i++) {
-        for (int j = 0; j < sluice__safetensors_count(s->files[i]); j++) {
-            const sluice__st_tensor *t = sluice__safetensors_at(s->files[i], j);
-            sluice__store_tensor *out = &s->tensors[s->count++];
-            *out = (sluice__store_tensor){.name = t->name, .file = sluice__safetensors_path(s->files[i]), .dtype = t->dtype,
-                                          .ndim = t->ndim, .count = t->count, .data = t->data, .source = i, .entry = j};
-            memcpy(out->shape, t->shape, sizeof out->shape);
-        }
-    }
+    for (int i = 0; i < s->num_files; i++)
+        for (int j = 0; j < count_of(&s->files[i]); j++) s->tensors[s->count++] = tensor_of(&s->files[i], i, j);
     qsort(s->tensors, (size_t)s->count, sizeof *s->tensors, by_name);
     for (int i = 1; i < s->count; i++)
         if (!strcmp(s->tensors[i].name, s->tensors[i - 1].name))
@@ -57,7 +85,7 @@ static sluice_status collect(sluice__store *s, sluice_error *err) {
 
 static bool opened(const sluice__store *s, const char *path) {
     for (int i = 0; i < s->num_files; i++)
-        if (!strcmp(sluice__safetensors_path(s->files[i]), path)) return true;
+        if (!strcmp(path_of(&s->files[i]), path)) return true;
     return false;
 }
 
@@ -118,6 +146,8 @@ static const struct {
 } candidates[] = {
     {"model.safetensors", open_single},
     {"model.safetensors.index.json", open_shards},
+    {"pytorch_model.bin", open_single},
+    {"pytorch_model.bin.index.json", open_shards},
     {"weights.safetensors", open_single},
 };
 
@@ -142,7 +172,10 @@ sluice_status sluice__store_open(sluice__store **out, const char *dir, sluice_er
 
 void sluice__store_close(sluice__store *s) {
     if (!s) return;
-    for (int i = 0; i < s->num_files; i++) sluice__safetensors_close(s->files[i]);
+    for (int i = 0; i < s->num_files; i++) {
+        sluice__safetensors_close(s->files[i].safe);
+        sluice__torch_bin_close(s->files[i].bin);
+    }
     sluice__free(s->files);
     sluice__free(s->tensors);
     sluice__free(s);
@@ -166,9 +199,9 @@ int sluice__store_find(const sluice__store *s, const char *name) {
     return -1;
 }
 
-sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_row, void *user, sluice_error *err) {
-    const sluice__store_tensor *t = &s->tensors[index];
-    int64_t rows = t->ndim == 2 ? t->shape[0] : 1, columns = t->ndim == 2 ? t->shape[1] : t->shape[0];
+/* Rows of a dense tensor in a map. */
+static sluice_status read_safe(const sluice__st_tensor *t, sluice__row_fn on_row, void *user, sluice_error *err) {
+    int64_t rows = t->ndim == 2 ? t->shape[0] : 1, columns = t->ndim ? t->shape[t->ndim - 1] : 1;
     float *values = sluice__calloc((size_t)columns, sizeof *values, SLUICE__MEM_OTHER);
     if (!values) return sluice__no_memory(err, (size_t)columns * sizeof *values, t->name);
     sluice_status st = SLUICE_OK;
@@ -179,4 +212,11 @@ sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_
     }
     sluice__free(values);
     return st;
+}
+
+sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_row, void *user, sluice_error *err) {
+    const sluice__store_tensor *t = &s->tensors[index];
+    const source *f = &s->files[t->source];
+    if (f->safe) return read_safe(sluice__safetensors_at(f->safe, t->entry), on_row, user, err);
+    return sluice__torch_bin_read(f->bin, t->entry, on_row, user, err);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of a model directory, whatever files hold them: model.safetensors, its shards with an index,
- * pytorch_model.bin, or the weights.safetensors of a bare test case. Nothing is read but headers until a tensor is asked for. */
+ * pytorch_model.bin, its shards, or the weights.safetensors of a bare test case. Nothing is read but headers until a tensor is asked for. */
 #ifndef SLUICE_MODEL_STORE_H
 #define SLUICE_MODEL_STORE_H
-#include "model/safetensors.h"
+#include "model/torch_bin.h"
 
 typedef struct sluice__store sluice__store;
 
@@ -13,7 +13,6 @@ typedef struct sluice__store_tensor {
     int ndim;
     int64_t shape[SLUICE__TENSOR_MAX_DIMS];
     int64_t count;
-    const void *data; /* dense elements in a map, or NULL when they must be fetched */
     int source, entry; /* which file, and which tensor in it */
 } sluice__store_tensor;
 
@@ -25,6 +24,5 @@ int sluice__store_find(const sluice__store *store, const char *name); /* index o
 
 /* Calls on_row for every row of a matrix [rows, columns], or once for a vector, with the values as fp32. The tensor must
  * have one or two dimensions and a weight type. A status other than OK from on_row ends the reading with it. */
-typedef sluice_status (*sluice__row_fn)(void *user, int64_t row, const float *values, sluice_error *err);
 sluice_status sluice__store_read(sluice__store *store, int index, sluice__row_fn on_row, void *user, sluice_error *err);
 #endif
