@@ -187,7 +187,7 @@ sluice_status sluice_attention_forward(const sluice_attention_params *p, sluice_
     SLUICE__TRY(resolve_key(&c.v, "v", p, false, err));
     SLUICE__TRY(resolve_gate(&c.gate, "gate", p, false, err));
     SLUICE__TRY(resolve_outputs(&c, err));
-    if (sluice__attention_forward_ref(&c) == SLUICE_OK) return SLUICE_OK;
+    if (sluice__attention_forward(&c) == SLUICE_OK) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_MEMORY, "attention: cannot allocate scratch for kv_len %d", p->kv_len);
 }
 
@@ -209,7 +209,7 @@ sluice_status sluice_attention_backward(const sluice_attention_params *p, sluice
     SLUICE__TRY(resolve_key(&c.dk, "dk", p, true, err));
     SLUICE__TRY(resolve_key(&c.dv, "dv", p, true, err));
     SLUICE__TRY(resolve_gate(&c.dgate, "dgate", p, true, err));
-    if (sluice__attention_backward_ref(&c) == SLUICE_OK) return SLUICE_OK;
+    if (sluice__attention_backward(&c) == SLUICE_OK) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_MEMORY, "attention: cannot allocate scratch for kv_len %d", p->kv_len);
 }
 
@@ -222,6 +222,6 @@ sluice_status sluice_attention_probs(const sluice_attention_params *p, int batch
     sluice__attention_call c = {.p = *p, .q = q, .k = k};
     SLUICE__TRY(resolve_query(&c.q, "q", p, false, err));
     SLUICE__TRY(resolve_key(&c.k, "k", p, false, err));
-    if (sluice__attention_probs_ref(&c, batch_row, probs) == SLUICE_OK) return SLUICE_OK;
+    if (sluice__attention_probs(&c, batch_row, probs) == SLUICE_OK) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_MEMORY, "attention: cannot allocate scratch for kv_len %d", p->kv_len);
 }

@@ -1,22 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the attention kernels share: one checked call (every stride resolved, every pointer there that the call needs)
- * and the entries that carry it out. An entry can fail only for want of scratch memory. */
+/* Inside attention: one checked call (every stride resolved, every pointer there that the call needs), the kernels that carry
+ * out pieces of it on one thread, and the drivers that deal pieces out to a team. */
 #ifndef SLUICE_KERNELS_ATTENTION_H
 #define SLUICE_KERNELS_ATTENTION_H
 #include <stdbool.h>
+#include <stddef.h>
 #include "sluice/attention.h"
+#include "sluice/cpu.h"
 
-enum { SLUICE__ATTENTION_MAX_HEAD_DIM = 1024 };
+enum {
+    SLUICE__ATTENTION_MAX_HEAD_DIM = 1024,
+    SLUICE__ATTENTION_QUERIES = 128, /* most queries of one call of the forward kernel */
+    SLUICE__ATTENTION_KEYS = 96,     /* keys of a tile: a multiple of both register block heights, 8 and 6 */
+    SLUICE__ATTENTION_BACK_QUERIES = 96,
+    SLUICE__ATTENTION_BACK_KEYS = 64,
+    SLUICE__ATTENTION_VEC = 16       /* lanes of the widest vector; row lengths in scratch are multiples of it */
+};
 
 /* All strides are > 0 here. Tensors that the call does not use have data == NULL. */
 typedef struct sluice__attention_call {
     sluice_attention_params p;
-    sluice_strided q, k, v, gate;    /* inputs */
-    sluice_strided y, o;             /* forward: outputs; backward: o is an input */
+    sluice_strided q, k, v, gate;         /* inputs */
+    sluice_strided y, o;                  /* forward: outputs; backward: o is an input */
     sluice_strided dy, dq, dk, dv, dgate; /* backward */
-    float *lse, *first_share;        /* [B,H,q_len] or NULL, written by forward */
-    const float *lse_saved;          /* backward: what forward wrote */
-    float *dsinks;                   /* [H] or NULL; added to */
+    float *lse, *first_share;             /* [B,H,q_len] or NULL, written by forward */
+    const float *lse_saved;               /* backward: what forward wrote */
+    float *dsinks;                        /* [H] or NULL; added to */
 } sluice__attention_call;
 
 /* Address of element (b, t, h, 0). */
@@ -24,7 +33,7 @@ static inline float *sluice__strided_at(const sluice_strided *s, int64_t b, int6
     return s->data + b * s->stride_batch + t * s->stride_token + h * s->stride_head;
 }
 
-/* Keys that query i of batch row b sees: first <= j <= last (first > last: none). */
+/* Keys that query i of batch row b sees: first <= j <= last. */
 static inline void sluice__attention_range(const sluice_attention_params *p, int b, int i, int *first, int *last) {
     int at = p->kv_len - p->q_len + i;
     *last = at;
@@ -32,7 +41,50 @@ static inline void sluice__attention_range(const sluice_attention_params *p, int
     if (p->window > 0 && at - p->window + 1 > *first) *first = at - p->window + 1;
 }
 
-sluice_status sluice__attention_forward_ref(const sluice__attention_call *c);
-sluice_status sluice__attention_backward_ref(const sluice__attention_call *c);
-sluice_status sluice__attention_probs_ref(const sluice__attention_call *c, int batch_row, float *probs);
+/* Index of (b, h, i) in lse and first_share. */
+static inline int64_t sluice__attention_row(const sluice_attention_params *p, int b, int h, int i) {
+    return ((int64_t)b * p->num_heads + h) * p->q_len + i;
+}
+
+static inline size_t sluice__attention_padded(int n) {
+    return ((size_t)n + SLUICE__ATTENTION_VEC - 1) / SLUICE__ATTENTION_VEC * SLUICE__ATTENTION_VEC;
+}
+
+/* What the backward pass of one head keeps per query. */
+typedef struct sluice__attention_work {
+    float *q, *dout;  /* [q_len, stride]; elements from head_dim on are zero */
+    float *row_sum;   /* [q_len] sum over d of dout * o */
+    float *shift;     /* [q_len] log-sum-exp; +inf where it is -inf, so that exp(score - shift) is 0 */
+    int64_t stride;   /* head_dim rounded up to SLUICE__ATTENTION_VEC */
+} sluice__attention_work;
+
+/* Floats of scratch of the backward kernel: scores and their gradients [BACK_QUERIES, BACK_KEYS]; K^T, V^T, K, dK, dV. */
+#define SLUICE__ATTENTION_BACK_SCRATCH(stride)                                                     \
+    (2 * (size_t)SLUICE__ATTENTION_BACK_QUERIES * SLUICE__ATTENTION_BACK_KEYS +                    \
+     5 * (size_t)SLUICE__ATTENTION_BACK_KEYS * (size_t)(stride))
+
+typedef struct sluice__attention_kernels {
+#define KERNEL(name, result, parameters) result(*name) parameters;
+#include "kernels/attention.def"
+#undef KERNEL
+} sluice__attention_kernels;
+
+#if defined(__x86_64__)
+#define KERNEL(name, result, parameters)                                                           \
+    result sluice_##name##_ref parameters;                                                         \
+    result sluice_##name##_avx2 parameters;                                                        \
+    result sluice_##name##_avx512 parameters;
+#else
+#define KERNEL(name, result, parameters) result sluice_##name##_ref parameters;
+#endif
+#include "kernels/attention.def"
+#undef KERNEL
+
+/* Rising order: reference, then every version that `cpu` (SLUICE_CPU_* flags) allows. */
+void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu);
+
+/* Drivers. They fail only for want of scratch memory. */
+sluice_status sluice__attention_forward(const sluice__attention_call *c);
+sluice_status sluice__attention_backward(const sluice__attention_call *c);
+sluice_status sluice__attention_probs(const sluice__attention_call *c, int batch_row, float *probs);
 #endif

@@ -73,23 +73,12 @@ static void forward_row(const sluice__attention_call *c, int b, int h, int i, do
     if (c->first_share) c->first_share[at] = first == 0 ? (float)s[0] : 0.0f;
 }
 
-sluice_status sluice__attention_forward_ref(const sluice__attention_call *c) {
-    const sluice_attention_params *p = &c->p;
-    size_t per_thread = (size_t)p->kv_len + (size_t)p->head_dim;
-    double *scratch = sluice__calloc(sluice__mul_size((size_t)omp_get_max_threads(), per_thread), sizeof *scratch, SLUICE__MEM_OTHER);
-    if (!scratch) return SLUICE_ERR_MEMORY;
-    int64_t rows = (int64_t)p->batch * p->num_heads * p->q_len;
-#pragma omp parallel for schedule(static)
-    for (int64_t r = 0; r < rows; r++) {
-        double *s = scratch + (size_t)omp_get_thread_num() * per_thread;
-        int i = (int)(r % p->q_len), h = (int)(r / p->q_len % p->num_heads), b = (int)(r / p->q_len / p->num_heads);
-        forward_row(c, b, h, i, s, s + p->kv_len);
-    }
-    sluice__free(scratch);
-    return SLUICE_OK;
+void sluice_attention_forward_f32_ref(const sluice__attention_call *c, int b, int h, int begin, int end, float *scratch) {
+    double *s = (double *)(void *)scratch;
+    for (int i = begin; i < end; i++) forward_row(c, b, h, i, s, s + c->p.kv_len);
 }
 
-sluice_status sluice__attention_probs_ref(const sluice__attention_call *c, int batch_row, float *probs) {
+sluice_status sluice__attention_probs(const sluice__attention_call *c, int batch_row, float *probs) {
     const sluice_attention_params *p = &c->p;
     double *scratch = sluice__calloc(sluice__mul_size((size_t)omp_get_max_threads(), (size_t)p->kv_len), sizeof *scratch,
                                      SLUICE__MEM_OTHER);
@@ -108,104 +97,95 @@ sluice_status sluice__attention_probs_ref(const sluice__attention_call *c, int b
     return SLUICE_OK;
 }
 
-/* Scratch of one thread of the backward pass. */
-typedef struct backward_scratch {
-    double *s;      /* [kv_len] scores, then shares */
-    double *dk, *dv; /* [kv_len, head_dim] of one key/value head */
-    double *dq, *dout; /* [head_dim] */
-} backward_scratch;
-
-static size_t backward_scratch_size(const sluice_attention_params *p) {
-    size_t d = (size_t)p->head_dim, t = (size_t)p->kv_len;
-    return t + 2 * t * d + 2 * d;
-}
-
-static backward_scratch place_backward_scratch(const sluice_attention_params *p, double *at) {
-    size_t d = (size_t)p->head_dim, t = (size_t)p->kv_len;
-    return (backward_scratch){at, at + t, at + t + t * d, at + t + 2 * t * d, at + t + 2 * t * d + d};
-}
-
-/* From dy to the gradient of the ungated output (dout) and of the logits. */
-static void gate_row_backward(const sluice__attention_call *c, int b, int h, int i, double *dout) {
+/* Writes dgate of one row and the row of dout; returns the sum over d of dout * o. */
+static double prepare_row(const sluice__attention_call *c, int b, int h, int i, float *dout) {
     const sluice_attention_params *p = &c->p;
     const float *dy = sluice__strided_at(&c->dy, b, i, h), *o = sluice__strided_at(&c->o, b, i, h);
-    for (int d = 0; d < p->head_dim; d++) dout[d] = (double)dy[d];
-    if (!p->gated) return;
-    const float *gate = sluice__strided_at(&c->gate, b, i, h);
-    float *dgate = sluice__strided_at(&c->dgate, b, i, h);
+    const float *gate = p->gated ? sluice__strided_at(&c->gate, b, i, h) : NULL;
+    float *dgate = p->gated ? sluice__strided_at(&c->dgate, b, i, h) : NULL;
     bool headwise = p->gate_granularity == SLUICE_GATE_HEADWISE, multiply = p->gate_op == SLUICE_GATE_MULTIPLY;
-    double total = 0.0;
+    double row_sum = 0.0, head_sum = 0.0;
     for (int d = 0; d < p->head_dim; d++) {
-        double logit = (double)gate[headwise ? 0 : d];
-        double dact = (double)dy[d] * (multiply ? (double)o[d] : 1.0);
-        double dlogit = dact * sluice__gate_slope_ref(p->gate_act, logit);
-        if (multiply) dout[d] *= sluice__gate_act_ref(p->gate_act, logit);
-        if (headwise) total += dlogit;
-        else dgate[d] = (float)dlogit;
+        double grad = (double)dy[d];
+        if (gate) {
+            double logit = (double)gate[headwise ? 0 : d];
+            double dlogit = grad * (multiply ? (double)o[d] : 1.0) * sluice__gate_slope_ref(p->gate_act, logit);
+            if (multiply) grad *= sluice__gate_act_ref(p->gate_act, logit);
+            if (headwise) head_sum += dlogit;
+            else dgate[d] = (float)dlogit;
+        }
+        dout[d] = (float)grad;
+        row_sum += grad * (double)o[d];
     }
-    if (headwise) dgate[0] = (float)total;
+    if (gate && headwise) dgate[0] = (float)head_sum;
+    return row_sum;
 }
 
-/* One query's part: writes its dq and dgate, adds to dk, dv of its key/value head; returns its part of dsinks[h]. */
-static double backward_row(const sluice__attention_call *c, int b, int h, int i, backward_scratch w) {
+double sluice_attention_prepare_f32_ref(const sluice__attention_call *c, int b, int h, int begin, int end,
+                                        const sluice__attention_work *w) {
     const sluice_attention_params *p = &c->p;
-    int first, last, dim = p->head_dim, kv = h / (p->num_heads / p->num_kv_heads);
-    sluice__attention_range(p, b, i, &first, &last);
-    score_row(c, b, h, i, first, last, w.s);
-    gate_row_backward(c, b, h, i, w.dout);
-    const float *q = sluice__strided_at(&c->q, b, i, h), *o = sluice__strided_at(&c->o, b, i, h);
-    double lse = (double)c->lse_saved[((int64_t)b * p->num_heads + h) * p->q_len + i], row_sum = 0.0;
-    for (int d = 0; d < dim; d++) row_sum += w.dout[d] * (double)o[d];
-    memset(w.dq, 0, (size_t)dim * sizeof *w.dq);
-    for (int j = first; j <= last && lse != -INFINITY; j++) {
-        const float *k = sluice__strided_at(&c->k, b, j, kv), *v = sluice__strided_at(&c->v, b, j, kv);
-        double share = exp(w.s[j] - lse), dshare = 0.0, t = p->softcap > 0.0f ? w.s[j] / (double)p->softcap : 0.0;
-        double *dk = w.dk + (int64_t)j * dim, *dv = w.dv + (int64_t)j * dim;
-        for (int d = 0; d < dim; d++) dshare += w.dout[d] * (double)v[d];
-        double ds = share * (dshare - row_sum) * (1.0 - t * t) * (double)p->scale;
+    double dsink = 0.0;
+    for (int i = begin; i < end; i++) {
+        float *q = w->q + i * w->stride, *dout = w->dout + i * w->stride;
+        memset(q, 0, (size_t)w->stride * sizeof *q);
+        memset(dout, 0, (size_t)w->stride * sizeof *dout);
+        for (int d = 0; d < p->head_dim; d++) q[d] = p->scale * sluice__strided_at(&c->q, b, i, h)[d];
+        double row_sum = prepare_row(c, b, h, i, dout);
+        float lse = c->lse_saved[sluice__attention_row(p, b, h, i)];
+        w->row_sum[i] = (float)row_sum;
+        w->shift[i] = lse == -INFINITY ? INFINITY : lse;
+        if (p->sinks) dsink -= exp((double)p->sinks[h] - (double)w->shift[i]) * row_sum;
+    }
+    return dsink;
+}
+
+/* Adds what key j gets from, and gives to, query (b, h, i): dk, dv [head_dim], and dq. */
+static void backward_pair(const sluice__attention_call *c, int b, int h, int i, int j, const sluice__attention_work *w, double *dk,
+                          double *dv, float *dq) {
+    const sluice_attention_params *p = &c->p;
+    int dim = p->head_dim, kv = h / (p->num_heads / p->num_kv_heads);
+    const float *k = sluice__strided_at(&c->k, b, j, kv), *v = sluice__strided_at(&c->v, b, j, kv);
+    const float *q = w->q + i * w->stride, *dout = w->dout + i * w->stride;
+    double s = dot(q, k, dim), slope = 1.0;
+    if (p->softcap > 0.0f) {
+        double t = tanh(s / (double)p->softcap);
+        s = (double)p->softcap * t;
+        slope = 1.0 - t * t;
+    }
+    double share = exp(s - (double)w->shift[i]), ds = share * (dot(dout, v, dim) - (double)w->row_sum[i]) * slope;
+    for (int d = 0; d < dim; d++) {
+        dq[d] = (float)((double)dq[d] + ds * (double)k[d]);
+        dk[d] += ds * (double)q[d];
+        dv[d] += share * (double)dout[d];
+    }
+}
+
+void sluice_attention_backward_f32_ref(const sluice__attention_call *c, int b, int h, int begin, int end,
+                                       const sluice__attention_work *w, float *dq, float *scratch) {
+    const sluice_attention_params *p = &c->p;
+    int dim = p->head_dim, group = p->num_heads / p->num_kv_heads;
+    double *dk = (double *)(void *)scratch, *dv = dk + dim;
+    for (int j = begin; j < end; j++) {
+        memset(dk, 0, 2 * (size_t)dim * sizeof *dk);
+        for (int i = 0; i < p->q_len; i++) {
+            int first, last;
+            sluice__attention_range(p, b, i, &first, &last);
+            if (first <= j && j <= last) backward_pair(c, b, h, i, j, w, dk, dv, dq + i * w->stride);
+        }
+        float *to_k = sluice__strided_at(&c->dk, b, j, h / group), *to_v = sluice__strided_at(&c->dv, b, j, h / group);
         for (int d = 0; d < dim; d++) {
-            w.dq[d] += ds * (double)k[d];
-            dk[d] += ds * (double)q[d];
-            dv[d] += share * w.dout[d];
+            to_k[d] = (float)(dk[d] + (h % group ? (double)to_k[d] : 0.0));
+            to_v[d] = (float)(dv[d] + (h % group ? (double)to_v[d] : 0.0));
         }
     }
-    for (int d = 0; d < dim; d++) sluice__strided_at(&c->dq, b, i, h)[d] = (float)w.dq[d];
-    return p->sinks && lse != -INFINITY ? -exp((double)p->sinks[h] - lse) * row_sum : 0.0;
 }
 
-static void backward_kv_head(const sluice__attention_call *c, int b, int kv, backward_scratch w, double *dsinks) {
-    const sluice_attention_params *p = &c->p;
-    int group = p->num_heads / p->num_kv_heads, dim = p->head_dim;
-    memset(w.dk, 0, (size_t)p->kv_len * (size_t)dim * sizeof *w.dk);
-    memset(w.dv, 0, (size_t)p->kv_len * (size_t)dim * sizeof *w.dv);
-    for (int h = kv * group; h < (kv + 1) * group; h++)
-        for (int i = 0; i < p->q_len; i++) dsinks[(int64_t)b * p->num_heads + h] += backward_row(c, b, h, i, w);
-    for (int j = 0; j < p->kv_len; j++)
-        for (int d = 0; d < dim; d++) {
-            sluice__strided_at(&c->dk, b, j, kv)[d] = (float)w.dk[(int64_t)j * dim + d];
-            sluice__strided_at(&c->dv, b, j, kv)[d] = (float)w.dv[(int64_t)j * dim + d];
+void sluice_attention_finish_f32_ref(const sluice__attention_call *c, int b, int h, int begin, int end, const float *dq, int parts,
+                                     int64_t part_size, int64_t stride) {
+    for (int i = begin; i < end; i++)
+        for (int d = 0; d < c->p.head_dim; d++) {
+            double sum = 0.0;
+            for (int part = 0; part < parts; part++) sum += (double)dq[part * part_size + i * stride + d];
+            sluice__strided_at(&c->dq, b, i, h)[d] = (float)((double)c->p.scale * sum);
         }
-}
-
-sluice_status sluice__attention_backward_ref(const sluice__attention_call *c) {
-    const sluice_attention_params *p = &c->p;
-    size_t threads = (size_t)omp_get_max_threads(), per_thread = backward_scratch_size(p);
-    size_t sinks = (size_t)p->batch * (size_t)p->num_heads;
-    size_t needed = sluice__mul_size(threads, per_thread);
-    double *scratch = needed < SIZE_MAX - sinks ? sluice__calloc(needed + sinks, sizeof *scratch, SLUICE__MEM_OTHER) : NULL;
-    if (!scratch) return SLUICE_ERR_MEMORY;
-    double *dsinks = scratch + needed;
-    int64_t units = (int64_t)p->batch * p->num_kv_heads;
-#pragma omp parallel for schedule(static)
-    for (int64_t u = 0; u < units; u++) {
-        double *mine = scratch + (size_t)omp_get_thread_num() * per_thread;
-        backward_kv_head(c, (int)(u / p->num_kv_heads), (int)(u % p->num_kv_heads), place_backward_scratch(p, mine), dsinks);
-    }
-    for (int h = 0; c->dsinks && h < p->num_heads; h++) {
-        double sum = 0.0;
-        for (int b = 0; b < p->batch; b++) sum += dsinks[(int64_t)b * p->num_heads + h];
-        c->dsinks[h] += (float)sum;
-    }
-    sluice__free(scratch);
-    return SLUICE_OK;
 }

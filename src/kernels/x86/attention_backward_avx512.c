@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simd/attention_prepare.h and simd/attention_backward.h for AVX-512. */
+#include "kernels/x86/tile_avx512.h"
+#include "kernels/simd/tile_math.h"
+#include "kernels/simd/attention_prepare.h"
+#include "kernels/simd/attention_backward.h"
