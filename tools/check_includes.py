@@ -18,6 +18,7 @@ MAY = {
     "train": {"public", "base", "kernels", "model", "layers"},
     "inspect": {"public", "base", "kernels", "model", "layers", "infer"},
     "eval": {"public", "base", "kernels", "model", "layers", "infer"},
+    "verify": {"public", "base", "kernels", "model", "layers", "infer", "train", "inspect", "eval"},
     "study": {"public", "base", "kernels", "model", "layers", "infer", "train", "inspect", "eval"},
     "serve": {"public", "base", "kernels", "model", "layers", "infer"},
     "cli": {"public", "base"},

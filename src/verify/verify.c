@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading a whole directory and choosing what can be verified in it. */
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "sluice/tokenizer.h"
+#include "verify/cases.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+sluice_verify_params sluice_verify_params_default(void) { return (sluice_verify_params){0}; }
+
+void sluice_verify_report_free(sluice_verify_report *report) {
+    sluice__free(report->items);
+    *report = (sluice_verify_report){0};
+}
+
+static bool ends_with(const char *text, const char *ending) {
+    size_t n = strlen(text), e = strlen(ending);
+    return n >= e && !strcmp(text + n - e, ending);
+}
+
+static bool has_file(const char *dir, const char *name) {
+    char *path = sluice__path_join(dir, name);
+    bool there = path && sluice__is_file(path);
+    sluice__free(path);
+    return there;
+}
+
+static int is_checked_by_name(const struct dirent *entry) {
+    return ends_with(entry->d_name, ".json") || ends_with(entry->d_name, ".safetensors");
+}
+
+static sluice_status check_file(const char *path, sluice_error *err) {
+    if (!sluice__is_file(path)) return SLUICE_OK;
+    if (ends_with(path, ".json")) {
+        json_t *root;
+        SLUICE__TRY(sluice__json_load(&root, path, err));
+        json_decref(root);
+        return SLUICE_OK;
+    }
+    sluice__safetensors *file;
+    SLUICE__TRY(sluice__safetensors_open(&file, path, err));
+    sluice__safetensors_close(file);
+    return SLUICE_OK;
+}
+
+/* Files that neither model nor tokenizer asked for: well-formed at least. */
+static sluice_status check_rest(const char *dir, sluice_error *err) {
+    struct dirent **list = NULL;
+    int n = scandir(dir, &list, is_checked_by_name, alphasort);
+    sluice_status st = SLUICE_OK;
+    for (int i = 0; i < n; i++) {
+        char *path = st == SLUICE_OK ? sluice__path_join(dir, list[i]->d_name) : NULL;
+        if (path) st = check_file(path, err);
+        sluice__free(path);
+        free(list[i]);
+    }
+    free(list);
+    return st;
+}
+
+static sluice_status load_tokenizer(sluice_verify_report *out, const char *dir, sluice_error *err) {
+    if (!has_file(dir, "tokenizer.json")) return SLUICE_OK;
+    sluice_tokenizer *tokenizer;
+    SLUICE__TRY(sluice_tokenizer_load(&tokenizer, dir, err));
+    out->tokenizer_size = sluice_tokenizer_vocab_size(tokenizer);
+    sluice_tokenizer_free(tokenizer);
+    return SLUICE_OK;
+}
+
+static void describe(sluice_verify_report *out, const sluice_model *model) {
+    const sluice_config *config = sluice_model_config(model);
+    snprintf(out->model_type, sizeof out->model_type, "%s", config->model_type);
+    out->num_hidden_layers = config->num_hidden_layers;
+    out->vocab_size = config->vocab_size;
+    out->num_parameters = sluice_config_num_parameters(config);
+}
+
+static sluice_status run_case(const sluice__verify_run *run, sluice_model *model) {
+    if (!has_file(run->dir, "golden.safetensors")) return SLUICE_OK;
+    bool training = has_file(run->dir, "batch.safetensors") && has_file(run->dir, "golden.json");
+    run->report->kind = training ? SLUICE_VERIFY_TRAINING : SLUICE_VERIFY_MODEL;
+    return training ? sluice__verify_training(run, model) : sluice__verify_model(run, model);
+}
+
+/* "3 of 20 comparisons failed, first: hidden.1 (error 0.1, limit 0.0003)" */
+static sluice_status verdict(const sluice_verify_report *report, sluice_error *err) {
+    if (!report->num_failed) return SLUICE_OK;
+    const sluice_verify_item *item = report->items;
+    while (item->passed) item++;
+    char why[192];
+    if (*item->note) snprintf(why, sizeof why, "%s", item->note);
+    else snprintf(why, sizeof why, "error %.3g, limit %.3g", item->error, item->limit);
+    return sluice__fail(err, SLUICE_ERR_MISMATCH, "%d of %d comparisons failed, first: %s (%s)", report->num_failed,
+                        report->num_items, item->name, why);
+}
+
+sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sluice_verify_params *params, sluice_error *err) {
+    sluice_verify_params usual = sluice_verify_params_default();
+    *out = (sluice_verify_report){0};
+    sluice__verify_run run = {dir, params ? params : &usual, out, err};
+    if (!sluice__is_dir(dir)) return sluice__fail(err, SLUICE_ERR_IO, "%s: not a directory", dir);
+    sluice_model *model;
+    SLUICE__TRY(sluice_model_load(&model, dir, NULL, err));
+    describe(out, model);
+    sluice_status st = load_tokenizer(out, dir, err);
+    if (st == SLUICE_OK) st = check_rest(dir, err);
+    if (st == SLUICE_OK) st = run_case(&run, model);
+    sluice_model_free(model);
+    if (st != SLUICE_OK) {
+        sluice_verify_report_free(out);
+        return st;
+    }
+    return verdict(out, err);
+}
