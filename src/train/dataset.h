@@ -17,6 +17,7 @@ struct sluice_dataset {
     int32_t bos; /* of windows; -1 = none */
     int seq_len, order, vocab_size;
     bool document_mask;
+    bool borrows; /* stores, streams and token_bytes belong to another dataset */
     uint64_t seed, hash;
     int32_t *token_bytes; /* [vocab_size]; NULL without a tokenizer */
 };
