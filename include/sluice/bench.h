@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Measurements of this machine: kernels, matrix products, training steps, beside the peak that the same run reaches.
+ * Times are the best of several, because other programs only ever make a run slower. Threads: sluice_set_num_threads. */
+#ifndef SLUICE_BENCH_H
+#define SLUICE_BENCH_H
+#include <stdint.h>
+#include "sluice/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the machine can do with the threads in use. */
+typedef struct sluice_bench_machine {
+    int threads;
+    double gemm_gflops; /* fp32 product of 2048 x 2048 x 2048, 10^9 multiplications and additions a second */
+    double copy_gbs;    /* copying 256 MiB, bytes read + bytes written, 10^9 a second */
+} sluice_bench_machine;
+sluice_status sluice_bench_machine_run(sluice_bench_machine *out, sluice_error *err);
+
+typedef struct sluice_bench_row {
+    const char *name;  /* kernel, or "m x n x k" of a product */
+    const char *level; /* "ref", "avx2", "avx512"; products: what reads it ("124M qkv forward") */
+    const char *unit;  /* "GB/s" or "GFLOP/s" */
+    double rate, seconds; /* of the best call */
+} sluice_bench_row;
+typedef void (*sluice_bench_fn)(void *user, const sluice_bench_row *row);
+
+/* Every kernel in every version this machine runs, on one thread; `seconds` of trying for each. */
+sluice_status sluice_bench_kernels(double seconds, sluice_bench_fn fn, void *user, sluice_error *err);
+/* The matrix products of training and decoding at the sizes of three models, on all threads in use. */
+sluice_status sluice_bench_products(double seconds, sluice_bench_fn fn, void *user, sluice_error *err);
+
+/* Training steps: forward, backward, clipping, AdamW, on random tokens. */
+typedef struct sluice_bench_train_params {
+    const char *shape; /* "124M:4x64": model (124M, small) : windows x tokens */
+    const char *gates; /* comma-separated list of none, headwise, elementwise */
+    int steps, warmup; /* timed steps and steps before them, of every gate, in turn */
+} sluice_bench_train_params;
+sluice_bench_train_params sluice_bench_train_default(void); /* 124M:4x64, all three gates, 8 steps, 2 warmup */
+
+typedef struct sluice_bench_train_row {
+    const char *shape, *gate;
+    int64_t parameters, tokens; /* of the model; of one step */
+    double best_seconds, median_seconds;   /* of a step */
+    double flops;                          /* of its matrix products, causal attention counted as half a square */
+    double adamw_seconds, adamw_gbs;       /* best; at 28 bytes a parameter */
+} sluice_bench_train_row;
+enum { SLUICE_BENCH_GATES = 3 };
+/* rows receives one entry per gate (at most SLUICE_BENCH_GATES), *count their number. All gates are held in memory at once
+ * and take turns, so that a slow moment of the machine hits all of them. */
+sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_bench_train_row *rows, int *count,
+                                 sluice_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
