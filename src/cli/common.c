@@ -6,6 +6,7 @@
 #include "sluice/progress.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int cli_fail(const char *command, const sluice_error *err) {
@@ -29,12 +30,23 @@ static bool asks_for_help(int argc, const char **argv) {
     return false;
 }
 
+/* popt prints argv[0] in its help: the arguments with "sluice COMMAND" there. They live as long as the program. */
+static const char **with_full_name(int argc, const char **argv) {
+    static const char **copy;
+    static char name[64];
+    free(copy);
+    copy = calloc((size_t)argc + 1, sizeof *copy);
+    if (!copy) return argv;
+    memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    snprintf(name, sizeof name, "sluice %s", argv[0]);
+    copy[0] = name;
+    return copy;
+}
+
 poptContext cli_parse(int argc, const char **argv, struct poptOption *table, const char *usage, const char *about,
                       const char *example, int *exit_code) {
-    poptContext ctx = poptGetContext("sluice", argc, argv, table, 0);
-    char head[512];
-    snprintf(head, sizeof head, "%s %s", argv[0], usage);
-    poptSetOtherOptionHelp(ctx, head);
+    poptContext ctx = poptGetContext("sluice", argc, with_full_name(argc, argv), table, 0);
+    poptSetOtherOptionHelp(ctx, usage);
     if (asks_for_help(argc, argv)) {
         poptPrintHelp(ctx, stdout, 0);
         printf("\n%s\n\nExample:\n%s\n", about, example);
