@@ -103,8 +103,10 @@ sluice_status sluice_dataset_from_text(sluice_dataset **out, const sluice_train_
 sluice_status sluice_dataset_from_tokens(sluice_dataset **out, const sluice_train_params *p, const int32_t *ids,
                                          const int64_t *doc_lengths, int64_t num_documents, int vocab_size, int bos,
                                          int eos, sluice_error *err);
-/* The same tokens and the same split in the order of another seed. Nothing is copied: base has to outlive it. */
-sluice_status sluice_dataset_reorder(sluice_dataset **out, const sluice_dataset *base, uint64_t data_seed, sluice_error *err);
+/* The same tokens and the same split with windows in the order of another seed. Borrows from `dataset`, which must live
+ * longer. */
+sluice_status sluice_dataset_reorder(sluice_dataset **out, const sluice_dataset *dataset, uint64_t data_seed,
+                                     sluice_error *err);
 void sluice_dataset_free(sluice_dataset *dataset);
 
 /* A tokenizer trained on the text that p trains on; held-out text is not looked at. */
@@ -140,11 +142,13 @@ int sluice_dataset_token_bytes(const sluice_dataset *dataset, int32_t id);
 /* ---- model configuration --------------------------------------------------------------------------------------------- */
 
 /* Completes a flat JSON object of model options (may be NULL or "{}") with the defaults of model_options.def, on top of
- * p->config_name when given, and parses it. tokenizer (may be NULL: then vocab_size must be among the options) gives
- * vocab_size and the ids of special tokens where nothing else does. Options that the model would not follow are refused.
- * *json (may be NULL) receives the completed text, to be freed with sluice_train_free_text. */
+ * p->config_name when given, and parses it. vocab_size: of the tokenizer, used when the options have none (0: required).
+ * Options that the model would not follow are refused. *json (may be NULL) receives the completed text, to be freed with
+ * sluice_train_free_text. */
 sluice_status sluice_train_model_config(sluice_config *out, char **json, const sluice_train_params *p,
-                                        const char *model_options, const sluice_tokenizer *tokenizer, sluice_error *err);
+                                        const char *model_options, int vocab_size, sluice_error *err);
+/* Puts the ids of the tokenizer's special tokens into the JSON object *model_options where it has none. */
+sluice_status sluice_train_add_token_ids(char **model_options, const sluice_tokenizer *tokenizer, sluice_error *err);
 void sluice_train_free_text(char *text);
 
 /* ---- trainer --------------------------------------------------------------------------------------------------------- */
@@ -153,7 +157,8 @@ void sluice_train_free_text(char *text);
 typedef struct sluice_train_plan {
     int64_t parameters;
     int64_t weights, gradients, optimizer, activations, data; /* bytes */
-    int64_t total, available;
+    int64_t total;     /* to be allocated: the tokens of the dataset, part of `data`, are in memory already */
+    int64_t available; /* that could be allocated now */
 } sluice_train_plan;
 sluice_train_plan sluice_train_get_plan(const sluice_config *config, const sluice_train_params *p,
                                         const sluice_dataset *dataset);

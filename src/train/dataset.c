@@ -46,20 +46,30 @@ sluice_status sluice__dataset_new(sluice_dataset **out, const sluice_train_param
     return st;
 }
 
-void sluice_dataset_free(sluice_dataset *d) {
-    if (!d) return;
-    if (d->borrows) {
-        sluice__free(d);
-        return;
-    }
+static void free_content(sluice_dataset *d) {
     for (int i = 0; i < d->num_stores; i++) d->close_store[i](d->owners[i]);
     sluice__free(d->stores);
-    sluice__free(d->close_store);
+    sluice__free((void *)d->close_store);
     sluice__free(d->owners);
     sluice__stream_free(&d->train);
     sluice__stream_free(&d->heldout);
     sluice__free(d->token_bytes);
+}
+
+void sluice_dataset_free(sluice_dataset *d) {
+    if (d && !d->borrows) free_content(d);
     sluice__free(d);
+}
+
+sluice_status sluice_dataset_reorder(sluice_dataset **out, const sluice_dataset *dataset, uint64_t data_seed,
+                                     sluice_error *err) {
+    sluice_dataset *d = sluice__calloc(1, sizeof *d, SLUICE__MEM_DATA);
+    *out = d;
+    if (!d) return sluice__no_memory(err, sizeof *d, "a dataset");
+    *d = *dataset;
+    d->seed = data_seed;
+    d->borrows = true;
+    return SLUICE_OK;
 }
 
 sluice_status sluice__dataset_add_store(sluice_dataset *d, sluice__store store, void (*close)(void *), void *owner,
@@ -206,17 +216,6 @@ sluice_status sluice_dataset_from_tokens(sluice_dataset **out, const sluice_trai
     if (st != SLUICE_OK) sluice_dataset_free(d);
     else *out = d;
     return st;
-}
-
-sluice_status sluice_dataset_reorder(sluice_dataset **out, const sluice_dataset *base, uint64_t data_seed,
-                                     sluice_error *err) {
-    sluice_dataset *d = sluice__calloc(1, sizeof *d, SLUICE__MEM_DATA);
-    *out = d;
-    if (!d) return sluice__no_memory(err, sizeof *d, "a dataset");
-    *d = *base;
-    d->borrows = true;
-    d->seed = data_seed;
-    return SLUICE_OK;
 }
 
 /* ---- windows ---- */

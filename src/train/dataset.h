@@ -8,7 +8,6 @@
 #include "train/stream.h"
 
 struct sluice_dataset {
-    bool borrows; /* made by sluice_dataset_reorder: all but the struct itself belongs to another dataset */
     sluice__store *stores;
     void (**close_store)(void *owner); /* what frees each store, and its argument */
     void **owners;
@@ -18,6 +17,7 @@ struct sluice_dataset {
     int32_t bos; /* of windows; -1 = none */
     int seq_len, order, vocab_size;
     bool document_mask;
+    bool borrows; /* stores, streams and token_bytes belong to another dataset */
     uint64_t seed, hash;
     int32_t *token_bytes; /* [vocab_size]; NULL without a tokenizer */
 };

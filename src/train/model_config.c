@@ -34,11 +34,15 @@ static void set_token(json_t *o, const char *key, int32_t id) {
     if (id >= 0) set_default(o, key, json_integer(id));
 }
 
-static void complete_from_tokenizer(json_t *o, const sluice_tokenizer *t) {
-    set_default(o, "vocab_size", json_integer(sluice_tokenizer_vocab_size(t)));
+sluice_status sluice_train_add_token_ids(char **model_options, const sluice_tokenizer *t, sluice_error *err) {
+    json_t *o;
+    SLUICE__TRY(sluice__model_options_object(&o, *model_options, err));
     set_token(o, "bos_token_id", sluice_tokenizer_bos_id(t));
     set_token(o, "eos_token_id", sluice_tokenizer_eos_id(t));
     set_token(o, "pad_token_id", sluice_tokenizer_pad_id(t));
+    sluice_status st = sluice__model_options_text(model_options, o, err);
+    json_decref(o);
+    return st;
 }
 
 static sluice_status load_base(json_t **base, const char *name, sluice_error *err) {
@@ -70,21 +74,20 @@ static sluice_status check_followed(const sluice_config *config, const json_t *a
 }
 
 /* A vocabulary smaller than the tokenizer's would make ids point outside the embedding. */
-static sluice_status check_vocabulary(const sluice_config *config, const sluice_tokenizer *t, sluice_error *err) {
-    int needed = t ? sluice_tokenizer_vocab_size(t) : 0;
+static sluice_status check_vocabulary(const sluice_config *config, int needed, sluice_error *err) {
     if (config->vocab_size >= needed) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_CONFIG, "vocab_size: found %d, but the tokenizer has ids up to %d: give at least %d",
                         config->vocab_size, needed - 1, needed);
 }
 
 /* The completed object: config_name or nothing, options over it, defaults under it. */
-static sluice_status compose(json_t **out, const sluice_train_params *p, json_t *options, const sluice_tokenizer *t,
+static sluice_status compose(json_t **out, const sluice_train_params *p, json_t *options, int vocab_size,
                              sluice_error *err) {
     bool based = *p->config_name;
     if (based) SLUICE__TRY(load_base(out, p->config_name, err));
     else if (!(*out = json_object())) return sluice__no_memory(err, 64, "a configuration");
     json_object_update(*out, options);
-    if (t) complete_from_tokenizer(*out, t);
+    if (vocab_size > 0) set_default(*out, "vocab_size", json_integer(vocab_size));
     if (!based) complete(*out, p);
     if (json_object_get(*out, "vocab_size")) return SLUICE_OK;
     json_decref(*out);
@@ -92,26 +95,26 @@ static sluice_status compose(json_t **out, const sluice_train_params *p, json_t 
 }
 
 static sluice_status parse(sluice_config *out, const char *text, const sluice_train_params *p, const json_t *options,
-                           const sluice_tokenizer *t, sluice_error *err) {
+                           int vocab_size, sluice_error *err) {
     SLUICE__TRY(sluice_config_parse(out, text, *p->config_name ? p->config_name : "model options", err));
-    sluice_status st = check_vocabulary(out, t, err);
+    sluice_status st = check_vocabulary(out, vocab_size, err);
     if (st == SLUICE_OK) st = check_followed(out, options, err);
     if (st != SLUICE_OK) sluice_config_free(out);
     return st;
 }
 
 sluice_status sluice_train_model_config(sluice_config *out, char **json, const sluice_train_params *p,
-                                        const char *model_options, const sluice_tokenizer *tokenizer, sluice_error *err) {
+                                        const char *model_options, int vocab_size, sluice_error *err) {
     json_t *o, *options;
     char *text = NULL;
     if (json) *json = NULL;
     SLUICE__TRY(sluice__model_options_object(&options, model_options, err));
-    sluice_status st = compose(&o, p, options, tokenizer, err);
+    sluice_status st = compose(&o, p, options, vocab_size, err);
     if (st == SLUICE_OK) {
         st = sluice__model_options_text(&text, o, err);
         json_decref(o);
     }
-    if (st == SLUICE_OK) st = parse(out, text, p, options, tokenizer, err);
+    if (st == SLUICE_OK) st = parse(out, text, p, options, vocab_size, err);
     json_decref(options);
     if (st == SLUICE_OK && json) *json = text;
     else sluice__free(text);
