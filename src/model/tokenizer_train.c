@@ -328,26 +328,48 @@ static sluice_status parse_result(sluice_tokenizer **out, const trainer *t, int 
     return st;
 }
 
-/* A tokenizer without merges and special tokens cuts the texts into the words to count. */
+typedef struct recipe {
+    const char *normalizer, *pattern;
+    bool gpt2;
+} recipe;
+
+/* Checks the parameters, makes the first tokens, and a tokenizer without merges and special tokens, which cuts texts. */
+static sluice_status prepare(sluice_tokenizer **cutter, recipe *plan, trainer *t, int32_t symbol[256],
+                             const sluice_tokenizer_params *p, sluice_error *err) {
+    plan->pattern = p->pattern ? p->pattern : "qwen2";
+    const sluice__known *known = sluice__known_named(plan->pattern, &plan->pattern);
+    plan->gpt2 = known && known->gpt2;
+    SLUICE__TRY(check_params(p, &plan->normalizer, err));
+    SLUICE__TRY(first_tokens(&t->vocab, p, symbol, err));
+    return parse_result(cutter, t, 0, plan->normalizer, plan->pattern, plan->gpt2, err);
+}
+
+sluice_status sluice__training_cutter(sluice_tokenizer **out, const sluice_tokenizer_params *params, sluice_error *err) {
+    trainer t = {0};
+    recipe plan;
+    int32_t symbol[256];
+    *out = NULL;
+    sluice_status st = prepare(out, &plan, &t, symbol, params, err);
+    trainer_free(&t);
+    return st;
+}
+
 sluice_status sluice_tokenizer_train(sluice_tokenizer **out, const sluice_tokenizer_params *params, sluice_text_fn next,
                                      void *user, sluice_error *err) {
     sluice_tokenizer_params p = params ? *params : sluice_tokenizer_params_default();
     trainer t = {0};
+    recipe plan;
     sluice__words words = {0};
     sluice_tokenizer *cutter = NULL;
     int32_t symbol[256];
-    const char *normalizer, *pattern = p.pattern ? p.pattern : "qwen2";
     *out = NULL;
-    const sluice__known *known = sluice__known_named(pattern, &pattern);
-    bool gpt2 = known && known->gpt2;
-    sluice_status st = check_params(&p, &normalizer, err);
-    if (st == SLUICE_OK) st = first_tokens(&t.vocab, &p, symbol, err);
-    if (st == SLUICE_OK) st = parse_result(&cutter, &t, 0, normalizer, pattern, gpt2, err);
+    sluice_status st = prepare(&cutter, &plan, &t, symbol, &p, err);
     if (st == SLUICE_OK) st = sluice__count_words(&words, cutter, next, user, err);
     t.words = &words;
     if (st == SLUICE_OK) st = spread_words(&t, symbol, err);
     if (st == SLUICE_OK) st = merge_all(&t, p.vocab_size, p.min_frequency, err);
-    if (st == SLUICE_OK) st = parse_result(out, &t, p.num_special_tokens, normalizer, pattern, gpt2, err);
+    if (st == SLUICE_OK)
+        st = parse_result(out, &t, p.num_special_tokens, plan.normalizer, plan.pattern, plan.gpt2, err);
     if (st == SLUICE_OK && p.num_special_tokens) (*out)->bos_id = (*out)->eos_id = 0;
     sluice_tokenizer_free(cutter);
     sluice__words_free(&words);

@@ -21,6 +21,8 @@ typedef struct sluice__words {
     uint64_t mask;
 } sluice__words;
 
+/* A tokenizer that cuts texts as training with these parameters does: for sluice_tokenizer_cut. */
+sluice_status sluice__training_cutter(sluice_tokenizer **out, const sluice_tokenizer_params *params, sluice_error *err);
 /* Cuts every document with the tokenizer's normaliser and pre-tokenizer and counts the pieces. */
 sluice_status sluice__count_words(sluice__words *out, const sluice_tokenizer *tok, sluice_text_fn next, void *user,
                                   sluice_error *err);
