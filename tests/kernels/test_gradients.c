@@ -3,8 +3,8 @@
  * weighting of the forward output. The formulas here are written down once more, independently of the kernels. */
 #include "support/test_support.h"
 #include "kernels/ops.h"
+#include "sluice/cpu.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX = 4096 };
@@ -238,6 +238,7 @@ static void linear(void **state) {
     enum { R = 7, OUT = 13, IN = 11, XS = 12, YS = 15 };
     static float x[R * XS], w[OUT * IN], b[OUT], y[R * YS], dy[R * YS], dx[R * XS], dw[OUT * IN], db[OUT];
     fill(x, R * XS, 1), fill(w, OUT * IN, 1), fill(b, OUT, 1), fill(dy, R * YS, 1);
+    memset(dw, 0, sizeof dw), memset(db, 0, sizeof db);
     sluice__linear_forward(y, YS, x, XS, w, b, R, OUT, IN);
     for (int twice = 0; twice < 2; twice++) {
         sluice__linear_backward_input(dx, XS, dy, YS, w, R, OUT, IN, twice);
@@ -267,10 +268,15 @@ static void linear(void **state) {
     }
 }
 
+/* All of them in every CPU level that this machine has. */
 int main(void) {
+    static const char *const levels[] = {"ref", "avx2", "avx512"};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rms_norm), cmocka_unit_test(norm_rope), cmocka_unit_test(pointwise),
         cmocka_unit_test(softmax_nll), cmocka_unit_test(linear),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    for (int i = 0; i < 3; i++)
+        if (sluice_cpu_select(levels[i], NULL) == SLUICE_OK) failed += cmocka_run_group_tests_name(levels[i], tests, NULL, NULL);
+    return failed;
 }
