@@ -19,6 +19,8 @@
 #define ABSOLUTE_GELU 1e-6
 /* p - 1 cancels where the label is all but certain; so does log(1 + rest). */
 #define ABSOLUTE_NLL 2e-7
+/* An activation, its mean over two heads, a product. */
+#define TOLERANCE_GATE 1e-6
 /* Float sums of a few thousand terms in 16 or more lanes. */
 #define TOLERANCE_SUM 2e-6
 
@@ -194,6 +196,37 @@ static void run_swiglu_backward(table *k, shape *s, void **op) {
 }
 const sluice__kernel_case sluice__case_swiglu_backward_f32 = {
     "wnw", 1, ALL_INPUTS, 1e-6, 1, ABSOLUTE_FLUSH, 20, {16, 2048, 0, 0}, NULL, run_swiglu_backward};
+
+/* variant: activation, operation, sharing, width of the logits; logits are a weight in every other shape. */
+enum { GATE_VARIANTS = 5 * 2 * 3 * 2 };
+static sluice__gating gate_of(shape *s) {
+    int v = s->variant, sharing = v / 10 % 3;
+    return (sluice__gating){.rows = s->rows, .heads = 2, .head_dim = (int)s->dim, .width = v / 30 ? 1 : (int)s->dim,
+                          .shared = sharing > 0, .share_mean_logit = sharing == 2, .input_none = (s->rows + s->dim) % 2,
+                          .act = (sluice_gate_act)(v % 5), .op = (sluice_gate_op)(v / 5 % 2)};
+}
+
+static void run_gate(table *k, shape *s, void **op) {
+    sluice__gating g = gate_of(s);
+    int64_t stride = 2 * s->dim + 3;
+    k->gate_f32(&g, op[0], stride, op[1], stride, op[2], stride, 0, s->rows);
+}
+const sluice__kernel_case sluice__case_gate_f32 = {
+    "hhh", GATE_VARIANTS, ALL_INPUTS, TOLERANCE_GATE, 1, ABSOLUTE_FLUSH, 24, {64, 1024, 0, 0}, NULL, run_gate};
+
+static void run_gate_backward(table *k, shape *s, void **op) {
+    sluice__gating g = gate_of(s);
+    int64_t stride = 2 * s->dim + 3;
+    k->gate_backward_f32(&g, op[0], stride, op[1], stride, op[2], stride, op[3], stride, op[4], stride, 0, s->rows);
+}
+/* Up to 18000 products are summed for one logit: of one sign, or what cancels leaves only their rounding. */
+static void prepare_gate_backward(shape *s, void **op) {
+    make_positive(op[2], s->rows * (2 * s->dim + 3), 0);
+    make_positive(op[3], s->rows * (2 * s->dim + 3), 0);
+}
+const sluice__kernel_case sluice__case_gate_backward_f32 = {
+    "hhhhh", GATE_VARIANTS, FINITE_INPUTS, TOLERANCE_SUM, 1, ABSOLUTE_FLUSH, 40, {64, 1024, 0, 0}, prepare_gate_backward,
+    run_gate_backward};
 
 /* variant: bit 0 the tanh form */
 static void run_gelu(table *k, shape *s, void **op) { k->gelu_f32(op[0], op[1], count_of(s), s->variant); }

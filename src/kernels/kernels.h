@@ -3,6 +3,7 @@
  * sluice_<op>_<dtype>_<isa>; the plain C reference ends in _ref. The list is kernels.def. */
 #ifndef SLUICE_KERNELS_KERNELS_H
 #define SLUICE_KERNELS_KERNELS_H
+#include "kernels/gate.h"
 #include "kernels/ops.h"
 #include "sluice/cpu.h"
 
