@@ -200,9 +200,9 @@ static sluice_status kinds_by_rule(const sluice__config_reader *r, int window, s
                                 "%s: without layer_types, full_attention_interval %d makes layer 0 linear_attention, which is "
                                 "not supported by this version", r->json.file, interval);
     }
-    if (!r->family->sliding || !window) return SLUICE_OK;
-    int64_t first = 28;
-    SLUICE__TRY(sluice__json_int(&r->json, "max_window_layers", false, 0, MAX_LAYERS, &first, err));
+    if (!window || !(r->family->sliding || r->family->window_everywhere)) return SLUICE_OK;
+    int64_t first = r->family->window_everywhere ? 0 : 28;
+    if (r->family->sliding) SLUICE__TRY(sluice__json_int(&r->json, "max_window_layers", false, 0, MAX_LAYERS, &first, err));
     for (int i = 0; i < c->num_hidden_layers; i++) c->layers[i].sliding_window = i >= first ? window : 0;
     return SLUICE_OK;
 }

@@ -39,6 +39,7 @@ typedef struct sluice__family {
     sluice_norm_flavour norm;
     sluice__gate_packing gate_packing;
     bool sliding;    /* reads sliding_window, use_sliding_window, max_window_layers */
+    bool window_everywhere; /* without layer_types: sliding_window holds for every layer */
     int full_attention_interval; /* without layer_types: layer i is linear unless (i + 1) is a multiple; 0 = all full */
     const sluice__tensor_name *tensor_names; /* ends with name NULL; may be NULL */
     /* A model_type that several families share goes to the first that claims it. NULL = claims it always. */

@@ -141,8 +141,8 @@ static void report_unused(const loader *l) {
         if (!unused++) first = name;
     }
     if (unused)
-        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s of the file not used, for example %s", l->dir, unused,
-                    unused == 1 ? " is" : "s are", first);
+        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s of the file %s not used, for example %s", l->dir, unused,
+                    unused == 1 ? "" : "s", unused == 1 ? "is" : "are", first);
 }
 
 /* ---- rows into place ---- */

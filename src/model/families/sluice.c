@@ -95,5 +95,6 @@ const sluice__family sluice__family_sluice = {
     .defaults = {.vocab_size = 256, .hidden_size = 64, .intermediate_size = 176, .num_hidden_layers = 2, .num_attention_heads = 4,
                  .num_key_value_heads = 2, .head_dim = 16, .max_position_embeddings = 32768, .bos_token_id = -1,
                  .eos_token_id = -1, .partial_rotary_factor = 1, .tie_word_embeddings = true},
+    .window_everywhere = true,
     .read = read,
 };
