@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One run of a study: one arm at one seed, from fresh weights to measured model. */
+#ifndef SLUICE_STUDY_JOB_H
+#define SLUICE_STUDY_JOB_H
+#include "study/material.h"
+#include "study/recipe.h"
+
+typedef struct sluice__job {
+    const sluice__recipe *recipe;
+    const sluice__material *material;
+    int arm, seed_index; /* into the recipe */
+    int threads;
+    const char *study_dir;
+    bool (*stop_requested)(void *user);
+    void (*on_update)(void *user, int64_t step); /* after every update */
+    void *user;
+    json_t *result; /* owned: what goes into results.json; NULL until the run has ended */
+} sluice__job;
+
+/* The result that an earlier call left, complete; false when the run has to be done (or done to its end, or again because
+ * it failed for an outside reason). Reads files only. */
+bool sluice__job_recall(sluice__job *job);
+/* Trains, or continues training, saves the model, measures, writes run.json and removes the checkpoints. A run that diverges or
+ * fails ends with OK and says so in its result; INTERRUPTED leaves a checkpoint and no result. */
+sluice_status sluice__job_run(sluice__job *job, sluice_error *err);
+/* Updates of the whole run. */
+int64_t sluice__job_updates(const sluice__job *job);
+/* Bytes that it takes, and FLOPs of one forward and backward pass. */
+sluice_status sluice__job_size(const sluice__job *job, int64_t *bytes, double *pass_flops, sluice_error *err);
+#endif

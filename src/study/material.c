@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Preparing the data of a study once, before any run starts: read the text, train a tokenizer on the part that is trained on,
+ * split and tokenise. The split depends on the recipe only; seeds change the order of windows. */
+#include "study/material.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/strbuf.h"
+#include "model/tokenizer_internal.h"
+#include "train/text_source.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { SPLIT_SEED = 0 };
+
+/* Where the text comes from while entries are made. */
+typedef struct source {
+    const char *const *texts;
+    int num_texts;
+    sluice__corpus corpus; /* without texts */
+    sluice_document *documents;
+} source;
+
+static void source_free(source *s) {
+    sluice__corpus_free(&s->corpus);
+    sluice__free(s->documents);
+}
+
+static sluice_status open_embedded(source *s, sluice__material *m, sluice_error *err) {
+    SLUICE__TRY(sluice__corpus_embedded(&s->corpus, err));
+    size_t n = (size_t)s->corpus.count;
+    s->documents = sluice__calloc(n, sizeof *s->documents, SLUICE__MEM_DATA);
+    if (!s->documents) return sluice__no_memory(err, n * sizeof *s->documents, "documents");
+    for (size_t i = 0; i < n; i++)
+        s->documents[i] = (sluice_document){s->corpus.text + s->corpus.offsets[i],
+                                            s->corpus.offsets[i + 1] - s->corpus.offsets[i]};
+    snprintf(m->source, sizeof m->source, "embedded: %s", s->corpus.source);
+    m->bytes = (int64_t)s->corpus.offsets[n];
+    return SLUICE_OK;
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* Names for the report; sizes where they are plain files. */
+static sluice_status describe_texts(const source *s, sluice__material *m, sluice_error *err) {
+    size_t used = 0;
+    for (int i = 0; i < s->num_texts; i++) {
+        struct stat found;
+        if (stat(s->texts[i], &found) != 0)
+            return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot be read: %s", s->texts[i], strerror(errno));
+        if (!S_ISREG(found.st_mode)) m->bytes = -1;
+        else if (m->bytes >= 0) m->bytes += found.st_size;
+        int n = snprintf(m->source + used, sizeof m->source - used, "%s%s", i ? ", " : "", base_name(s->texts[i]));
+        used += (size_t)n < sizeof m->source - used ? (size_t)n : sizeof m->source - used - 1;
+    }
+    return SLUICE_OK;
+}
+
+static sluice_status list_texts(char out[SLUICE_TRAIN_LIST], const source *s, sluice_error *err) {
+    size_t used = 0;
+    for (int i = 0; i < s->num_texts; i++) {
+        int n = snprintf(out + used, SLUICE_TRAIN_LIST - used, "%s%s", i ? "\n" : "", s->texts[i]);
+        if (n < 0 || (size_t)n >= SLUICE_TRAIN_LIST - used)
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "text: the names of all files together are longer than %d bytes; give "
+                                "a directory", SLUICE_TRAIN_LIST);
+        used += (size_t)n;
+    }
+    return SLUICE_OK;
+}
+
+/* ---- entries ---- */
+
+static sluice_status text_entry(sluice__material_entry *e, const source *s, sluice_train_params *p, int vocab_size,
+                                sluice_error *err) {
+    if (s->num_texts == 0) {
+        SLUICE__TRY(sluice_train_tokenizer_on_text(&e->tokenizer, p, vocab_size, s->documents, s->corpus.count, err));
+        SLUICE__TRY(sluice_dataset_from_text(&e->dataset, p, e->tokenizer, s->documents, s->corpus.count, err));
+    } else {
+        SLUICE__TRY(list_texts(p->text, s, err));
+        SLUICE__TRY(sluice_train_tokenizer(&e->tokenizer, p, vocab_size, err));
+        SLUICE__TRY(sluice_dataset_load(&e->dataset, p, e->tokenizer, sluice_tokenizer_vocab_size(e->tokenizer), err));
+    }
+    e->bos = sluice_tokenizer_bos_id(e->tokenizer);
+    return SLUICE_OK;
+}
+
+/* The bytes whose bigrams the chain imitates: all texts, one behind the other. */
+static sluice_status whole_text(sluice__strbuf *out, const source *s, sluice_error *err) {
+    if (s->num_texts == 0) {
+        sluice__strbuf_add(out, s->corpus.text, s->corpus.offsets[s->corpus.count]);
+        return out->failed ? sluice__no_memory(err, out->size, "text") : SLUICE_OK;
+    }
+    sluice__text_source *files;
+    sluice__text_piece piece;
+    SLUICE__TRY(sluice__text_source_open(&files, s->texts, s->num_texts, NULL, 0, err));
+    sluice_status st;
+    while ((st = sluice__text_source_next(files, &piece, err)) == SLUICE_OK && piece.data)
+        sluice__strbuf_add(out, piece.data, piece.size);
+    sluice__text_source_close(files);
+    return st == SLUICE_OK && out->failed ? sluice__no_memory(err, out->size, "text") : st;
+}
+
+static sluice_status backcopy_entry(sluice__material_entry *e, const source *s, const sluice_train_params *p,
+                                    sluice_error *err) {
+    sluice__strbuf text = {0};
+    json_t *d = e->data;
+    sluice_status st = whole_text(&text, s, err);
+    if (st == SLUICE_OK)
+        st = sluice__backcopy_new(&e->chain, text.data ? text.data : "", text.size,
+                                  (int)json_number_value(json_object_get(d, "symbols")),
+                                  json_string_value(json_object_get(d, "triggers")),
+                                  (int64_t)json_number_value(json_object_get(d, "tokens")),
+                                  (uint64_t)json_number_value(json_object_get(d, "seed")), err);
+    sluice__strbuf_free(&text);
+    SLUICE__TRY(st);
+    e->bos = e->chain.symbols;
+    return sluice_dataset_from_tokens(&e->dataset, p, e->chain.ids, &e->chain.count, 1, e->chain.symbols + 1, e->bos, -1, err);
+}
+
+static sluice_status new_entry(sluice__material_entry *e, const sluice__recipe *recipe, const sluice__arm *arm, const source *s,
+                               sluice_error *err) {
+    sluice_train_params p;
+    e->data = arm->data;
+    SLUICE__TRY(sluice__arm_params(&p, arm, SPLIT_SEED, err));
+    if (!strcmp(sluice__arm_data_kind(arm), "text")) SLUICE__TRY(text_entry(e, s, &p, (int)sluice__arm_vocab_size(arm), err));
+    else SLUICE__TRY(backcopy_entry(e, s, &p, err));
+    if (sluice_dataset_get_info(e->dataset).heldout_windows < 1)
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "nothing is held out, so there is nothing to measure on: set split and "
+                            "validation_split_percentage, or give more text");
+    for (int i = 0; i < recipe->num_seeds; i++)
+        SLUICE__TRY(sluice_dataset_reorder(&e->ordered[i], e->dataset, (uint64_t)recipe->seeds[i], err));
+    return SLUICE_OK;
+}
+
+static sluice_status make_entries(sluice__material *m, const sluice__recipe *recipe, const source *s, sluice_error *err) {
+    for (int a = 0; a < recipe->num_arms; a++) {
+        const sluice__arm *arm = &recipe->arms[a];
+        int at = 0;
+        while (at < m->num_entries && !json_equal(m->entries[at].data, arm->data)) at++;
+        m->entry_of_arm[a] = at;
+        if (at < m->num_entries) continue;
+        sluice_status st = new_entry(&m->entries[m->num_entries++], recipe, arm, s, err);
+        if (st != SLUICE_OK) return sluice__fail_in(err, st, "arm \"%s\"", arm->name);
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sluice__material_new(sluice__material *out, const sluice__recipe *recipe, const char *const *texts,
+                                   int num_texts, sluice_error *err) {
+    *out = (sluice__material){0};
+    source s = {.texts = texts, .num_texts = num_texts};
+    sluice_status st = num_texts ? describe_texts(&s, out, err) : open_embedded(&s, out, err);
+    if (st == SLUICE_OK) st = make_entries(out, recipe, &s, err);
+    source_free(&s);
+    if (st != SLUICE_OK) sluice__material_free(out);
+    return st;
+}
+
+void sluice__material_free(sluice__material *m) {
+    for (int i = 0; i < m->num_entries; i++) {
+        sluice__material_entry *e = &m->entries[i];
+        for (int k = 0; k < SLUICE__MAX_SEEDS; k++) sluice_dataset_free(e->ordered[k]);
+        sluice_dataset_free(e->dataset);
+        sluice_tokenizer_free(e->tokenizer);
+        sluice__backcopy_free(&e->chain);
+    }
+    *m = (sluice__material){0};
+}
+
+/* ---- text of ids ---- */
+
+sluice_status sluice__entry_decode(const sluice__material_entry *e, const int32_t *ids, int64_t count, sluice_text *out,
+                                   sluice_error *err) {
+    if (e->tokenizer) return sluice_tokenizer_decode(e->tokenizer, ids, (size_t)count, false, out, err);
+    for (int64_t i = 0; i < count; i++) {
+        char c = (char)e->chain.bytes[ids[i] < e->chain.symbols ? ids[i] : 0];
+        bool plain = c >= ' ' && c <= '~';
+        if (ids[i] == e->bos) SLUICE__TRY(sluice__text_add(out, "<bos>", 5, err));
+        else SLUICE__TRY(sluice__text_add(out, plain ? &c : c == '\n' ? " " : "?", 1, err));
+    }
+    return SLUICE_OK;
+}
+
+sluice_status sluice__entry_encode(const sluice__material_entry *e, const char *text, sluice_ids *out, sluice_error *err) {
+    if (e->tokenizer) return sluice_tokenizer_encode(e->tokenizer, text, strlen(text), 0, out, err);
+    for (const char *c = text; *c; c++) {
+        int id = 0;
+        while (id < e->chain.symbols && e->chain.bytes[id] != (unsigned char)*c) id++;
+        if (id == e->chain.symbols)
+            return sluice__fail(err, SLUICE_ERR_CONFIG, "evaluation: the data has no symbol \"%c\"", *c);
+        SLUICE__TRY(sluice__ids_push(out, id, err));
+    }
+    return SLUICE_OK;
+}
