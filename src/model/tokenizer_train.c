@@ -370,7 +370,10 @@ sluice_status sluice_tokenizer_train(sluice_tokenizer **out, const sluice_tokeni
     if (st == SLUICE_OK) st = merge_all(&t, p.vocab_size, p.min_frequency, err);
     if (st == SLUICE_OK)
         st = parse_result(out, &t, p.num_special_tokens, plan.normalizer, plan.pattern, plan.gpt2, err);
-    if (st == SLUICE_OK && p.num_special_tokens) (*out)->bos_id = (*out)->eos_id = 0;
+    if (st == SLUICE_OK && p.num_special_tokens) { /* the first one does for both, unless one has a name that says what it is */
+        if ((*out)->bos_id < 0) (*out)->bos_id = 0;
+        if ((*out)->eos_id < 0) (*out)->eos_id = 0;
+    }
     sluice_tokenizer_free(cutter);
     sluice__words_free(&words);
     trainer_free(&t);

@@ -66,10 +66,22 @@ static sluice_status check_followed(const sluice_config *config, const json_t *a
         sluice_option o = sluice_model_option(i);
         json_t *want = json_object_get(asked, o.name), *have = json_object_get(is, o.name);
         if (!want || !have || o.kind == SLUICE_OPTION_REAL || json_equal(want, have)) continue;
-        st = sluice__fail(err, SLUICE_ERR_CONFIG, "%s: has no effect on this model (%s, gate_position %s)", o.name,
-                          config->model_type, json_string_value(json_object_get(is, "gate_position")));
+        char *a = json_dumps(want, JSON_ENCODE_ANY), *b = json_dumps(have, JSON_ENCODE_ANY);
+        st = sluice__fail(err, SLUICE_ERR_CONFIG, "%s: found %.60s, but this model has %.60s (%s, gate_position %s)", o.name,
+                          a ? a : "?", b ? b : "?", config->model_type,
+                          json_string_value(json_object_get(is, "gate_position")));
+        free(a);
+        free(b);
     }
     json_decref(is);
+    return st;
+}
+
+sluice_status sluice__model_options_followed(const sluice_config *config, const char *model_options, sluice_error *err) {
+    json_t *asked;
+    SLUICE__TRY(sluice__model_options_object(&asked, model_options, err));
+    sluice_status st = check_followed(config, asked, err);
+    json_decref(asked);
     return st;
 }
 

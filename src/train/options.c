@@ -15,7 +15,8 @@ typedef enum resume_rule { LOCKED, FREE, SCHEDULE } resume_rule;
 typedef struct option_row {
     sluice_option public;
     size_t offset;
-    double def, least, most; /* of numbers, choices and booleans; texts are empty by default */
+    double def, least, most; /* of numbers, choices and booleans */
+    const char *text;        /* default of texts */
     resume_rule resume;
 } option_row;
 
@@ -23,12 +24,18 @@ typedef struct option_row {
 #define DEF_REAL(d) (d)
 #define DEF_BOOL(d) (d)
 #define DEF_CHOICE(d) (d)
-#define DEF_PATH(d) (sizeof d - 1)
-#define DEF_LIST(d) (sizeof d - 1)
+#define DEF_PATH(d) 0
+#define DEF_LIST(d) 0
+#define TEXT_INT(d) NULL
+#define TEXT_REAL(d) NULL
+#define TEXT_BOOL(d) NULL
+#define TEXT_CHOICE(d) NULL
+#define TEXT_PATH(d) d
+#define TEXT_LIST(d) d
 static const option_row rows[] = {
 #define OPTION(kind, name, def, least, most, choices, resume, unit, help)                          \
     {{#name, SLUICE_OPTION_##kind, choices, unit, help}, offsetof(sluice_train_params, name),      \
-     DEF_##kind(def), (double)(least), (double)(most), resume},
+     DEF_##kind(def), (double)(least), (double)(most), TEXT_##kind(def), resume},
 #include "sluice/train_options.def"
 #undef OPTION
 };
@@ -59,7 +66,8 @@ sluice_train_params sluice_train_params_default(void) {
     sluice_train_params p;
     memset(&p, 0, sizeof p);
     for (int i = 0; i < NUM_ROWS; i++)
-        if (!is_text(&rows[i])) set_number(&rows[i], &p, rows[i].def);
+        if (is_text(&rows[i])) strcpy(field(&rows[i], &p), rows[i].text);
+        else set_number(&rows[i], &p, rows[i].def);
     return p;
 }
 

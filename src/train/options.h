@@ -29,4 +29,6 @@ sluice_status sluice__train_params_continue(const sluice_train_params *before, c
 sluice_status sluice__model_options_object(json_t **out, const char *text, sluice_error *err);
 sluice_status sluice__model_options_text(char **text, const json_t *object, sluice_error *err);
 json_t *sluice__model_option_default_json(int index);
+/* Refuses, naming it, a model option that a given configuration does not have. */
+sluice_status sluice__model_options_followed(const sluice_config *config, const char *model_options, sluice_error *err);
 #endif

@@ -143,6 +143,10 @@ void sluice_shard_close(sluice_shard *shard) {
     sluice__free(shard);
 }
 
+const void *sluice__shard_data(const sluice_shard *s) {
+    return s->bin.data;
+}
+
 int64_t sluice_shard_num_documents(const sluice_shard *shard) {
     return shard->documents;
 }

@@ -7,6 +7,9 @@
 #define SLUICE__IDX_MAGIC "MMIDIDX\0" /* and the literal's own NUL: 9 bytes */
 enum { SLUICE__IDX_HEADER = 34, SLUICE__IDX_INT32 = 4, SLUICE__IDX_UINT16 = 8 };
 
+/* The mapped tokens, sluice_shard_token_bytes each. */
+const void *sluice__shard_data(const sluice_shard *shard);
+
 /* Writes one pair of files, document by document (shard_writer.c). */
 typedef struct sluice__shard_writer sluice__shard_writer;
 sluice_status sluice__shard_writer_open(sluice__shard_writer **out, const char *prefix, int token_bytes, sluice_error *err);

@@ -48,6 +48,10 @@ sluice__checkpoint_parts sluice__trainer_parts(sluice_trainer *t);
 void sluice__trainer_diagnose(sluice_trainer *t, char *out, size_t size);
 
 /* run directory: trainer_dir.c */
+/* Whether p->output_dir could be made and used, as far as can be said without writing. */
+sluice_status sluice__check_output_dir(const sluice_train_params *p, sluice_error *err);
+/* Path of the checkpoint that p resumes from, or NULL when there is none (then nothing is resumed). */
+sluice_status sluice__resume_path(char **path, const sluice_train_params *p, sluice_error *err);
 sluice_status sluice__trainer_open_dir(sluice_trainer *t, sluice_error *err);
 void sluice__trainer_close_dir(sluice_trainer *t);
 sluice_status sluice__trainer_rewind(sluice_trainer *t, sluice_error *err);

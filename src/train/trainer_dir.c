@@ -47,6 +47,31 @@ static sluice_status look_for_run(const char *dir, bool remove, bool *found, slu
     return st;
 }
 
+static sluice_status holds_a_run(const char *dir, sluice_error *err) {
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output_dir %s holds a run already; resume it, overwrite it "
+                        "(overwrite_output_dir), or give another directory", dir);
+}
+
+sluice_status sluice__check_output_dir(const sluice_train_params *p, sluice_error *err) {
+    bool found;
+    if (!*p->output_dir) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output_dir: missing; where shall the run be written?");
+    if (sluice__is_dir(p->output_dir) && !*p->resume_from_checkpoint && !p->overwrite_output_dir) {
+        SLUICE__TRY(look_for_run(p->output_dir, false, &found, err));
+        if (found) return holds_a_run(p->output_dir, err);
+    }
+    char *at = sluice__strdup(p->output_dir);
+    if (!at) return no_path(err);
+    while (access(at, F_OK) != 0 && strrchr(at, '/')) *(strrchr(at, '/') + (strrchr(at, '/') == at)) = '\0';
+    const char *nearest = access(at, F_OK) == 0 ? at : ".";
+    sluice_status st = SLUICE_OK;
+    if (!sluice__is_dir(nearest))
+        st = sluice__fail(err, SLUICE_ERR_IO, "output_dir %s: %s is not a directory", p->output_dir, nearest);
+    else if (access(nearest, W_OK | X_OK) != 0)
+        st = sluice__fail(err, SLUICE_ERR_IO, "output_dir %s: cannot write into %s: %s", p->output_dir, nearest, strerror(errno));
+    sluice__free(at);
+    return st;
+}
+
 /* One writer a directory: a second one would overwrite the checkpoints of the first. The lock goes with the process. */
 static sluice_status take_lock(sluice_trainer *t, sluice_error *err) {
     const char *dir = t->params.output_dir;
@@ -153,8 +178,21 @@ static sluice_status start_or_continue(sluice_trainer *t, sluice_error *err) {
     }
     SLUICE__TRY(look_for_run(dir, t->params.overwrite_output_dir, &found, err));
     if (!found || t->params.overwrite_output_dir) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output_dir %s holds a run already; resume it, overwrite it "
-                        "(overwrite_output_dir), or give another directory", dir);
+    return holds_a_run(dir, err);
+}
+
+sluice_status sluice__resume_path(char **path, const sluice_train_params *p, sluice_error *err) {
+    int64_t newest;
+    *path = NULL;
+    if (!*p->resume_from_checkpoint) return SLUICE_OK;
+    if (!asks_for_newest(p->resume_from_checkpoint)) {
+        *path = sluice__strdup(p->resume_from_checkpoint);
+        return *path ? SLUICE_OK : no_path(err);
+    }
+    SLUICE__TRY(sluice__checkpoint_newest(p->output_dir, &newest, err));
+    if (newest < 0) return SLUICE_OK;
+    *path = sluice__checkpoint_path(p->output_dir, newest);
+    return *path ? SLUICE_OK : no_path(err);
 }
 
 sluice_status sluice__trainer_open_dir(sluice_trainer *t, sluice_error *err) {
