@@ -15,6 +15,7 @@ static const command commands[] = {
     {"generate", "continue a prompt with a model", cmd_generate},
     {"verify", "recompute a reference case, or try a suspicious model directory", cmd_verify},
     {"bench", "time kernels, matrix products and training steps on this machine", cmd_bench},
+    {"tokenize", "train tokenizers, encode and decode text, pack text for training", cmd_tokenize},
     {NULL, NULL, NULL},
 };
 
