@@ -8,8 +8,12 @@
 
 enum {
     ALIGN = 64,
-    HEAD_BYTES = 16 << 20, /* a block of logits: it should stay in the last cache between its four uses */
-    HEAD_ROWS_MIN = 32,    /* below this the two weight matrices are read too often */
+    /* A block of logits of the loss head. Small enough to stay in the last cache between its four uses; but each block
+     * also reads and writes the whole gradient of the head's matrix, which few rows do not pay for. */
+    HEAD_BYTES = 16 << 20,
+    HEAD_ROWS = 256,
+    HEAD_BYTES_MAX = 128 << 20, /* fewer rows than HEAD_ROWS when even they would take more than this */
+    HEAD_ROWS_MIN = 32,
 };
 
 static const size_t LIMIT = SIZE_MAX / 4; /* more than can be allocated; sums up to it do not wrap */
@@ -175,9 +179,12 @@ static void take_backward(arena *a, const plan *p, sluice__backward_state *s) {
 }
 
 static int64_t head_rows(const sluice_config *c, int64_t rows) {
-    int64_t block = HEAD_BYTES / ((int64_t)c->vocab_size * (int64_t)sizeof(float));
-    if (block < HEAD_ROWS_MIN) block = HEAD_ROWS_MIN;
-    return block < rows ? block : rows;
+    int64_t row = (int64_t)c->vocab_size * (int64_t)sizeof(float), most = HEAD_BYTES_MAX / row;
+    if (most > HEAD_ROWS) most = HEAD_ROWS;
+    if (most < HEAD_ROWS_MIN) most = HEAD_ROWS_MIN;
+    if (most < HEAD_BYTES / row) most = HEAD_BYTES / row;
+    int64_t blocks = (rows + most - 1) / most;
+    return (rows + blocks - 1) / blocks; /* of equal size: a short last block would cost as much as a long one */
 }
 
 /* Places everything. layers is a scratch array of num_hidden_layers states when only counting. */
