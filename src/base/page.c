@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { REAL_DIGITS = 9 }; /* enough for every figure; 17 would double the file */
+enum { REAL_DIGITS = 6 }; /* enough for every figure; 17 would double the file */
 
 static sluice_status put_asset(FILE *to, const char *name, sluice_error *err) {
     const sluice__asset_entry *a = sluice__asset(name);

@@ -6,6 +6,7 @@
 #include "study/report.h"
 #include "base/json.h"
 #include "base/page.h"
+#include "study/report_trim.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -161,12 +162,13 @@ static sluice_status check_results(const sluice__json *root, sluice_error *err) 
 
 /* In the order of need: what draws, then the sections of the page, then the start. */
 static const char *const SCRIPTS[] = {
-    "report/draw/dom.js",        "report/draw/format.js",     "report/draw/theme.js",      "report/draw/figure.js",
-    "report/draw/plot.js",       "report/draw/dots.js",       "report/draw/heat.js",       "report/draw/tokenmap.js",
-    "report/draw/table.js",      "report/study/data.js",      "report/study/head.js",      "report/study/summary.js",
-    "report/study/training.js",  "report/study/sink.js",      "report/study/activations.js", "report/study/gates.js",
-    "report/study/attention.js", "report/study/length.js",    "report/study/cost.js",      "report/study/samples.js",
-    "report/study/settings.js",  "report/study/main.js",      NULL,
+    "report/draw/dom.js", "report/draw/format.js", "report/draw/theme.js", "report/draw/figure.js",
+    "report/draw/plot.js", "report/draw/dots.js", "report/draw/heat.js", "report/draw/tokenmap.js",
+    "report/draw/table.js", "report/study/data.js", "report/study/head.js", "report/study/summary.js",
+    "report/study/training.js", "report/study/sink.js", "report/study/activations.js",
+    "report/study/gates.js", "report/study/sparsity.js", "report/study/attention.js",
+    "report/study/length.js", "report/study/cost.js", "report/study/samples.js",
+    "report/study/definitions.js", "report/study/settings.js", "report/study/main.js", NULL,
 };
 static const char *const STYLES[] = {"report/style.css", NULL};
 
@@ -185,6 +187,7 @@ sluice_status sluice__report_write(const char *results_json_text, size_t size, c
     SLUICE__TRY(sluice__json_parse(&root, results_json_text, size, "results.json", err));
     sluice__json view = sluice__json_view(root, "results.json");
     sluice_status st = check_results(&view, err);
+    if (st == SLUICE_OK) st = sluice__report_trim(root, err);
     if (st == SLUICE_OK) st = write_page(root, html_path, err);
     json_decref(root);
     return st;

@@ -176,7 +176,8 @@ FINDINGS = [
 ]
 
 
-def study(m, kinds, title, steps=4800, maps=True):
+def study(m, kinds, title, steps=4800, maps=100):
+    """kinds: (name, label, kind) of every arm; the first `maps` arms have attention maps."""
     arms = []
     for i, (name, label, kind) in enumerate(kinds):
         parameters = 225344 + (260 if kind == "headwise" else 832 if kind == "elementwise" else 0)
@@ -189,7 +190,7 @@ def study(m, kinds, title, steps=4800, maps=True):
                        "intermediate_size": 136 if kind == "elementwise" else 160, "gate_position": gate["position"], "rope_theta": 10000.0},
             "parameters": parameters, "gate_parameters": 0 if kind == "none" else 260,
             "forward_flops_per_token": 2.0 * parameters, "train_flops": 6.0 * parameters * steps * 512,
-            "runs": [m.run(kind, seed, loss, m.near(seconds, 0.01), steps, maps) for seed in range(1, m.seeds + 1)]})
+            "runs": [m.run(kind, seed, loss, m.near(seconds, 0.01), steps, i < maps) for seed in range(1, m.seeds + 1)]})
     return {
         "format": "sluice-study-1", "sluice_version": "0.1.0", "title": title, "created": "2026-11-29T20:00:00Z", "seconds": 321.4,
         "recipe": {"name": "quick", "seeds": list(range(1, m.seeds + 1)), "train": {"learning_rate": 0.003, "max_steps": steps, "seq_len": m.seq_len},
@@ -211,7 +212,7 @@ def large():
     m = Maker("large", 48, 16, 3)
     kinds = ("none", "headwise", "elementwise")
     names = [(f"arm-{i:02d}-{kinds[i % 3]}", f"variant {i} with a {kinds[i % 3]} gate", kinds[i % 3]) for i in range(20)]
-    return study(m, names, "Twenty gate variants at 48 layers", maps=False)
+    return study(m, names, "Twenty gate variants at 48 layers", maps=4)
 
 
 def broken():

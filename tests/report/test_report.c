@@ -4,6 +4,7 @@
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/strbuf.h"
 #include "study/report.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,8 +96,78 @@ static void malformed_results_are_refused_by_name(void **state) {
 static void failed_write_leaves_the_old_page(void **state) {
     (void)state;
     sluice_error err = {0};
+    char path[256], *text;
+    snprintf(path, sizeof path, "%s/report.html", test_temp_dir());
+    assert_ok_err(sluice__write_file(path, "old", 3, &err), &err);
+    assert_int_not_equal(sluice__report_write("{}", 2, path, &err), SLUICE_OK);
+    assert_ok_err(sluice__read_file(&text, NULL, path, 10, &err), &err);
+    assert_string_equal(text, "old");
+    sluice__free(text);
     assert_int_equal(sluice__report_write(MINIMAL, strlen(MINIMAL), "/proc/nowhere/report.html", &err), SLUICE_ERR_IO);
     assert_non_null(strstr(err.message, "/proc/nowhere/report.html"));
+}
+
+/* Two arms, two seeds, four layers with one head each, `bytes` of map per head. */
+static void add_arms_with_maps(sluice__strbuf *b, size_t bytes) {
+    for (int arm = 0; arm < 2; arm++) {
+        sluice__strbuf_printf(b, "%s{\"name\": \"a%d\", \"runs\": [", arm ? "," : "", arm);
+        for (int seed = 0; seed < 2; seed++) {
+            sluice__strbuf_printf(b, "%s{\"seed\": %d, \"status\": \"%s\", \"attention_map\": {\"tokens\": [\"t\"], \"layers\": [",
+                                  seed ? "," : "", seed, arm == 1 && seed == 0 ? "diverged" : "done");
+            for (int layer = 0; layer < 4; layer++) {
+                sluice__strbuf_printf(b, "%s[\"map-%d-%d-%d:", layer ? "," : "", arm, seed, layer);
+                for (size_t i = 0; i < bytes; i++) sluice__strbuf_add(b, "A", 1);
+                sluice__strbuf_puts(b, "\"]");
+            }
+            sluice__strbuf_puts(b, "]}}");
+        }
+        sluice__strbuf_puts(b, "]}");
+    }
+}
+
+static void big_maps_stay_for_one_seed_and_some_layers(void **state) {
+    (void)state;
+    static const struct {
+        size_t bytes;
+        const char *kept, *dropped, *note;
+    } cases[] = {{1000, "map-0-1-0", "map-9", ""},
+                 {200000, "map-0-0-0", "map-0-1-0", "first finished seed"},
+                 {400000, "map-1-1-3", "map-1-0-3", "evenly spread layers"}};
+    for (size_t i = 0; i < 3; i++) {
+        sluice__strbuf b = {0};
+        sluice__strbuf_puts(&b, "{\"format\": \"sluice-study-1\", \"arms\": [");
+        add_arms_with_maps(&b, cases[i].bytes);
+        sluice__strbuf_puts(&b, "]}");
+        assert_false(b.failed);
+        char *html = written(b.data);
+        assert_non_null(strstr(html, cases[i].kept));
+        assert_null(strstr(html, cases[i].dropped));
+        assert_non_null(strstr(html, cases[i].note));
+        assert_int_equal(count(html, "map-"), i == 0 ? 16 : i == 1 ? 8 : 4);
+        sluice__free(html);
+        sluice__strbuf_free(&b);
+    }
+}
+
+static void long_curves_are_thinned_but_keep_spikes(void **state) {
+    (void)state;
+    enum { POINTS = 150000, SPIKE = 77777 };
+    sluice__strbuf b = {0};
+    sluice__strbuf_puts(&b, "{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1, \"status\": \"done\", "
+                            "\"train\": {\"spikes\": {\"events\": [77777]}, \"step\": [0");
+    for (int i = 1; i < POINTS; i++) sluice__strbuf_printf(&b, ",%d", i);
+    sluice__strbuf_puts(&b, "], \"loss\": [0.5");
+    for (int i = 1; i < POINTS; i++) sluice__strbuf_puts(&b, i == SPIKE ? ",9.25" : ",1.5");
+    sluice__strbuf_puts(&b, "]}}]}]}");
+    assert_false(b.failed);
+    char *html = written(b.data), *data = strstr(html, "id=\"data\"");
+    assert_int_equal(count(data, ",1.5"), POINTS / 3); /* every third of the 149999 and the last one, without the first */
+    assert_int_equal(count(data, ",9.25"), 1);
+    assert_non_null(strstr(data, "77775,77777,77778,"));
+    assert_non_null(strstr(data, "149997,149999]"));
+    assert_non_null(strstr(data, "curves are thinned"));
+    sluice__free(html);
+    sluice__strbuf_free(&b);
 }
 
 static int write_page(const char *in, const char *out) {
@@ -119,6 +190,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(hostile_text_stays_inside_its_element),
         cmocka_unit_test(malformed_results_are_refused_by_name),
         cmocka_unit_test(failed_write_leaves_the_old_page),
+        cmocka_unit_test(big_maps_stay_for_one_seed_and_some_layers),
+        cmocka_unit_test(long_curves_are_thinned_but_keep_spikes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A figure: title that says what is seen, a line with unit and definition, controls, what is drawn, the key, downloads.
- * Figures are drawn one after the other while the page is already there, drawn again when theme, width or choice
- * changes, and say why when they have nothing to show. */
+/* A figure: title that says what is seen, a line with unit and definition, controls, what is drawn, the
+ * key, downloads. Figures are drawn one after the other while the page is already there, drawn again
+ * when theme, width or choice changes, and say why when they have nothing to show. */
 const figures = [];
 
-/* spec: {id, title, lead(), caption, wide, controls: [control...], draw(host, figure)}
- * draw puts canvases into host and may return {legend: [{label, style, ...}], csv: rows, empty: "reason"}. lead gives a
- * sentence with the numbers of what is shown. figure.values holds what the controls say. */
+/* spec: {id, title, lead(), caption, wide, controls: [control...], draw(host, figure)} draw puts
+ * canvases into host and may return {legend: [{label, style, ...}], csv: rows, empty: "reason"}. lead
+ * gives a sentence with the numbers of what is shown. figure.values holds what the controls say. */
 function figure(spec) {
     const fig = {spec, values: {}, csv: null, drawn: false, charts: []};
     fig.title = el("h3", {id: spec.id + "-title"}, spec.title);
@@ -16,11 +16,17 @@ function figure(spec) {
     fig.tools = el("div", {class: "tools"});
     fig.readout = el("p", {class: "readout", "aria-live": "polite"});
     const controls = (spec.controls || []).map((make) => make(fig));
-    fig.node = el("figure", {id: spec.id, class: spec.wide ? "wide" : null, "aria-labelledby": spec.id + "-title"},
+    fig.node = el(
+        "figure",
+        {id: spec.id, class: spec.wide ? "wide" : null, "aria-labelledby": spec.id + "-title"},
         el("div", {class: "figure-head"}, fig.title, fig.tools),
         spec.lead ? fig.lead : null,
         spec.caption ? el("figcaption", null, spec.caption) : null,
-        controls.length ? el("div", {class: "controls"}, controls) : null, fig.host, fig.readout, fig.legend);
+        controls.length ? el("div", {class: "controls"}, controls) : null,
+        fig.host,
+        fig.readout,
+        fig.legend,
+    );
     figures.push(fig);
     return fig.node;
 }
@@ -43,8 +49,8 @@ function figureDraw(fig) {
         if (fig.spec.lead) fig.lead.textContent = fig.spec.lead() || "";
         made = fig.spec.draw(fig.host, fig) || {};
     } catch (problem) {
-        fig.node.dataset.failed = String(problem && problem.stack || problem);
-        made = {empty: "it could not be drawn (" + (problem && problem.message || problem) + ")"};
+        fig.node.dataset.failed = String((problem && problem.stack) || problem);
+        made = {empty: "it could not be drawn (" + ((problem && problem.message) || problem) + ")"};
     }
     fig.drawn = true;
     fig.host.style.minHeight = "";
@@ -61,13 +67,15 @@ function figureDraw(fig) {
     fig.tools.append(el("button", {type: "button", class: "tool", onclick: () => figureSave(fig)}, "PNG"));
 }
 
-/* A key: {label, style} for a series, {label, mark: "dash" | "ring" | "tick" | "dot" | ..., colour} for anything else. */
+/* A key: {label, style} for a series, {label, mark: "dash" | "ring" | "tick" | "dot" | ..., colour} for
+ * anything else. */
 function legendItem(key) {
     return el("li", {title: plain(key.label)}, swatch(key), el("bdi", null, plain(key.label, 34)));
 }
 
 function swatch(key) {
-    const canvas = el("canvas", {class: "swatch", "aria-hidden": "true"}), size = canvasSize(canvas, 22, 12);
+    const canvas = el("canvas", {class: "swatch", "aria-hidden": "true"});
+    const size = canvasSize(canvas, 22, 12);
     drawSwatch(size.ctx, 11, 6, key);
     canvas.key = key; /* for drawing it again in other colours */
     return canvas;
@@ -91,10 +99,27 @@ function drawSwatch(ctx, x, y, key) {
 function drawMarker(ctx, kind, x, y, r) {
     ctx.beginPath();
     if (kind === "rect") ctx.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
-    else if (kind === "triangle") [[0, -1.1], [1.05, 0.8], [-1.05, 0.8]].forEach(([dx, dy], i) => ctx[i ? "lineTo" : "moveTo"](x + dx * r, y + dy * r));
-    else if (kind === "rectRot") [[0, -1.2], [1.2, 0], [0, 1.2], [-1.2, 0]].forEach(([dx, dy], i) => ctx[i ? "lineTo" : "moveTo"](x + dx * r, y + dy * r));
+    else if (kind === "triangle")
+        [
+            [0, -1.1],
+            [1.05, 0.8],
+            [-1.05, 0.8],
+        ].forEach(([dx, dy], i) => ctx[i ? "lineTo" : "moveTo"](x + dx * r, y + dy * r));
+    else if (kind === "rectRot")
+        [
+            [0, -1.2],
+            [1.2, 0],
+            [0, 1.2],
+            [-1.2, 0],
+        ].forEach(([dx, dy], i) => ctx[i ? "lineTo" : "moveTo"](x + dx * r, y + dy * r));
     else if (kind === "tick") ctx.rect(x - 1, y - r * 1.4, 2, r * 2.8);
-    else if (kind === "cross") [[-1, -1], [1, 1], [-1, 1], [1, -1]].forEach(([dx, dy], i) => ctx[i % 2 ? "lineTo" : "moveTo"](x + dx * r, y + dy * r));
+    else if (kind === "cross")
+        [
+            [-1, -1],
+            [1, 1],
+            [-1, 1],
+            [1, -1],
+        ].forEach(([dx, dy], i) => ctx[i % 2 ? "lineTo" : "moveTo"](x + dx * r, y + dy * r));
     else ctx.arc(x, y, r, 0, 2 * Math.PI);
     if (kind === "ring" || kind === "cross") {
         ctx.lineWidth = 1.5;
@@ -118,7 +143,8 @@ function canvasSize(canvas, width, height) {
 
 /* Keys that stand outside of figures, when the colours change. */
 function swatchesRedraw(root) {
-    for (const canvas of root.querySelectorAll("canvas.swatch")) drawSwatch(canvasSize(canvas, 22, 12).ctx, 11, 6, canvas.key);
+    for (const canvas of root.querySelectorAll("canvas.swatch"))
+        drawSwatch(canvasSize(canvas, 22, 12).ctx, 11, 6, canvas.key);
 }
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
@@ -128,10 +154,16 @@ const font = (size, weight = 400) => weight + " " + size + "px " + FONT;
 function selectControl(name, label, options, initial) {
     return (fig) => {
         fig.values[name] = initial === undefined ? options[0] && options[0].value : initial;
-        const node = el("select", {onchange: () => {
-            fig.values[name] = options[node.selectedIndex].value;
-            figureDraw(fig);
-        }}, options.map((o) => el("option", {selected: o.value === fig.values[name]}, plain(o.label, 40))));
+        const node = el(
+            "select",
+            {
+                onchange: () => {
+                    fig.values[name] = options[node.selectedIndex].value;
+                    figureDraw(fig);
+                },
+            },
+            options.map((o) => el("option", {selected: o.value === fig.values[name]}, plain(o.label, 40))),
+        );
         return options.length > 1 ? el("label", {class: "control"}, label + " ", node) : null;
     };
 }
@@ -139,20 +171,29 @@ function selectControl(name, label, options, initial) {
 function checkControl(name, label, initial) {
     return (fig) => {
         fig.values[name] = initial;
-        const node = el("input", {type: "checkbox", checked: initial, onchange: () => {
-            fig.values[name] = node.checked;
-            figureDraw(fig);
-        }});
+        const node = el("input", {
+            type: "checkbox",
+            checked: initial,
+            onchange: () => {
+                fig.values[name] = node.checked;
+                figureDraw(fig);
+            },
+        });
         return el("label", {class: "control"}, node, " " + label);
     };
 }
 
 /* The figure as one picture: its title, everything drawn, its key, on the colour of the page. */
 function figureSave(fig) {
-    const box = fig.host.getBoundingClientRect(), scale = 2, pad = 16, title = fig.title.textContent;
-    const out = el("canvas"), ctx = out.getContext("2d");
+    const box = fig.host.getBoundingClientRect();
+    const scale = 2;
+    const pad = 16;
+    const title = fig.title.textContent;
+    const out = el("canvas");
+    const ctx = out.getContext("2d");
     ctx.font = font(12);
-    const keys = layOutKeys(ctx, fig.keys, box.width), top = 34;
+    const keys = layOutKeys(ctx, fig.keys, box.width);
+    const top = 34;
     out.width = Math.round((box.width + 2 * pad) * scale);
     out.height = Math.round((top + box.height + keys.height + 2 * pad) * scale);
     ctx.scale(scale, scale);
@@ -168,7 +209,8 @@ function figureSave(fig) {
     }
     ctx.font = font(12);
     for (const k of keys.items) {
-        const x = pad + k.x, y = pad + top + box.height + 12 + k.y;
+        const x = pad + k.x;
+        const y = pad + top + box.height + 12 + k.y;
         drawSwatch(ctx, x + 11, y, k.key);
         ctx.fillStyle = cssColour("ink");
         ctx.fillText(k.text, x + 28, y);
@@ -178,9 +220,11 @@ function figureSave(fig) {
 
 function layOutKeys(ctx, keys, width) {
     const items = [];
-    let x = 0, y = 0;
+    let x = 0;
+    let y = 0;
     for (const key of keys) {
-        const text = plain(key.label, 34), need = 28 + ctx.measureText(text).width + 18;
+        const text = plain(key.label, 34);
+        const need = 28 + ctx.measureText(text).width + 18;
         if (x && x + need > width) [x, y] = [0, y + 20];
         items.push({key, text, x, y});
         x += need;
@@ -188,7 +232,8 @@ function layOutKeys(ctx, keys, width) {
     return {items, height: items.length ? y + 24 : 0};
 }
 
-/* Draws what is not drawn yet, a few at a time, so that the page answers meanwhile; `then` is called at the end. */
+/* Draws what is not drawn yet, a few at a time, so that the page answers meanwhile; `then` is called at
+ * the end. */
 function figuresDrawSoon(then) {
     const start = performance.now();
     for (const fig of figures) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers as people read them, and the little statistics that a page needs. Everything takes null for "not there" and
- * gives a dash for it. */
+/* Numbers as people read them, and the little statistics that a page needs. Everything takes null for
+ * "not there" and gives a dash for it. */
 const NONE = "–";
 const MINUS = "\u2212";
 
@@ -20,7 +20,10 @@ function significant(x, digits = 3) {
     if (!isNumber(x)) return NONE;
     if (x === 0) return "0";
     const size = Math.floor(Math.log10(Math.abs(x)));
-    if (size < -4 || size > 6) return minusSign(x.toExponential(digits - 1)).replace("e-", "e" + MINUS).replace("e+", "e");
+    if (size < -4 || size > 6)
+        return minusSign(x.toExponential(digits - 1))
+            .replace("e-", "e" + MINUS)
+            .replace("e+", "e");
     return minusSign(size >= digits ? Math.round(x).toString() : x.toFixed(Math.max(0, digits - 1 - size)));
 }
 
@@ -48,7 +51,10 @@ function seconds(x) {
     if (!isNumber(x)) return NONE;
     if (x < 120) return significant(x, 3) + " s";
     const minutes = Math.round(x / 60);
-    return minutes < 120 ? (x < 600 ? (x / 60).toFixed(1) : minutes) + " min" : Math.floor(minutes / 60) + " h " + String(minutes % 60).padStart(2, "0") + " min";
+    if (minutes < 10) return (x / 60).toFixed(1) + " min";
+    return minutes < 120
+        ? minutes + " min"
+        : Math.floor(minutes / 60) + " h " + String(minutes % 60).padStart(2, "0") + " min";
 }
 
 function percent(x) {
@@ -58,9 +64,11 @@ function percent(x) {
 const times = (x) => (isNumber(x) ? significant(x, 3) + " ×" : NONE);
 const share = (x) => fixed(x, 3);
 
-/* "± 0.004" to stand below a mean, in the unit and with the decimals of the mean; null where there is but one value. */
+/* "± 0.004" to stand below a mean, in the unit and with the decimals of the mean; null where there is
+ * but one value. */
 function spreadText(values, format) {
-    const middle = mean(values), sd = spread(values);
+    const middle = mean(values);
+    const sd = spread(values);
     if (sd === null) return null;
     const [, digits, decimals = "", unit = ""] = /^\D?(\d+(?:\.(\d+))?)( ?\D*)$/.exec(format(middle)) || [];
     /* What one unit of the text is worth: 1000 for "46.6 k", 60 for "5.4 min". */
@@ -70,12 +78,22 @@ function spreadText(values, format) {
 
 /* A formatter for the ticks of an axis: as many decimals as their step needs. */
 function tickFormat(step) {
-    const digits = step > 0 ? clamp(Math.ceil(-Math.log10(step) - 1e-9) + (/^[1-9]0*$/.test(String(Number((step / 10 ** Math.floor(Math.log10(step) + 1e-9)).toPrecision(6)))) ? 0 : 1), 0, 8) : 0;
-    return (v) => (Math.abs(v) >= 1e4 ? count(v) : Math.abs(v) < 1e-12 ? "0" : fixed(v, digits));
+    const decimals =
+        (/\.(\d+)$/.exec(Number(Math.abs(step).toPrecision(3)).toFixed(8).replace(/0+$/, "")) || [])[1] || "";
+    return (v) => {
+        if (Math.abs(v) < 1e-12) return "0";
+        return Math.abs(v) >= 1e4 ? count(v) : fixed(v, decimals.length);
+    };
 }
 
-const percentTick = (v) => significant(100 * v, 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "") + " %";
-const bare = (v) => significant(v, 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+const percentTick = (v) =>
+    significant(100 * v, 3)
+        .replace(/(\.\d*?)0+$/, "$1")
+        .replace(/\.$/, "") + " %";
+const bare = (v) =>
+    significant(v, 3)
+        .replace(/(\.\d*?)0+$/, "$1")
+        .replace(/\.$/, "");
 
 function mean(values) {
     const seen = values.filter(isNumber);
@@ -100,9 +118,11 @@ function largest(values) {
     return seen.length ? seen.reduce((a, b) => Math.max(a, b)) : null;
 }
 
-/* Exponential moving average, free of the bias of its start: s_i = sum of keep^(i-j) x_j over the sum of the weights. */
+/* Exponential moving average, free of the bias of its start: s_i = sum of keep^(i-j) x_j over the sum of
+ * the weights. */
 function smoothed(values, keep) {
-    let sum = 0, weight = 0;
+    let sum = 0;
+    let weight = 0;
     return values.map((x) => {
         if (!isNumber(x)) return null;
         sum = keep * sum + (1 - keep) * x;
@@ -111,14 +131,19 @@ function smoothed(values, keep) {
     });
 }
 
-/* Points {x, y} cut to about `limit`: of each bucket the lowest and the highest stay, so that no spike is lost. */
+/* Points {x, y} cut to about `limit`: of each bucket the lowest and the highest stay, so that no spike
+ * is lost. */
 function thinned(points, limit) {
     if (points.length <= limit) return points;
-    const out = [], size = points.length / (limit / 2);
+    const out = [];
+    const size = points.length / (limit / 2);
     for (let b = 0; b < limit / 2; b++) {
-        const bucket = points.slice(Math.floor(b * size), Math.floor((b + 1) * size)).filter((p) => isNumber(p.y));
+        const bucket = points
+            .slice(Math.floor(b * size), Math.floor((b + 1) * size))
+            .filter((p) => isNumber(p.y));
         if (!bucket.length) continue;
-        const low = bucket.reduce((a, p) => (p.y < a.y ? p : a)), high = bucket.reduce((a, p) => (p.y > a.y ? p : a));
+        const low = bucket.reduce((a, p) => (p.y < a.y ? p : a));
+        const high = bucket.reduce((a, p) => (p.y > a.y ? p : a));
         out.push(...(low === high ? [low] : low.x < high.x ? [low, high] : [high, low]));
     }
     if (out[out.length - 1] !== points[points.length - 1]) out.push(points[points.length - 1]);
@@ -134,6 +159,7 @@ function integerTicks(low, high, step) {
 
 /* A step of 1, 2 or 5 times a power of ten that cuts `range` into at most `parts`. */
 function niceStep(range, parts) {
-    const rough = range / Math.max(1, parts), unit = 10 ** Math.floor(Math.log10(rough));
+    const rough = range / Math.max(1, parts);
+    const unit = 10 ** Math.floor(Math.log10(rough));
     return [1, 2, 5, 10].map((k) => k * unit).find((s) => s >= rough * (1 - 1e-9));
 }

@@ -1,26 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An attention map: queries down, keys across, the tokens on both axes, and beside it a strip with one value per query (the
- * gate score). What lies above the diagonal cannot be attended to and stays empty. */
+/* An attention map: queries down, keys across, the tokens on both axes, and beside it a strip with one
+ * value per query (the gate score). What lies above the diagonal cannot be attended to and stays empty. */
 
-/* spec: {title, tokens, map: T*T values in 0..1 (row = query) or null, strip: T values or null, stripLabel, root, label, why}
- * root: colours follow the square root, which brings out small values. */
+/* spec: {title, note (a line below the title), tokens, map: T*T values in 0..1 (row = query) or null,
+ * strip: T values or null, stripLabel, root, label, why} root: colours follow the square root, which
+ * brings out small values. */
 function tokenMap(host, fig, spec, width) {
-    const n = spec.tokens.length, size = clamp(Math.floor(width / (n + 7)), 4, 30), letter = clamp(size * 0.66, 8, 12);
-    const axis = clamp(Math.round(letter * 6.5), 46, 84), strip = spec.strip ? Math.max(12, size) + 10 : 0;
-    const cell = Math.max(2, Math.min(size, (width - axis - strip - 4) / n)), side = cell * n;
-    const canvas = el("canvas", {role: "img", tabindex: "0", "aria-label": plain(spec.label) + ". Arrow keys read single values."});
+    const n = spec.tokens.length;
+    const size = clamp(Math.floor(width / (n + 7)), 4, 30);
+    const letter = clamp(size * 0.66, 8, 12);
+    const axis = clamp(Math.round(letter * 6.5), 46, 84);
+    const strip = spec.strip ? Math.max(12, size) + 10 : 0;
+    const cell = Math.max(2, Math.min(size, (width - axis - strip - 4) / n));
+    const side = cell * n;
+    const canvas = el("canvas", {
+        role: "img",
+        tabindex: "0",
+        "aria-label": plain(spec.label) + ". Arrow keys read single values.",
+    });
     host.append(el("div", {class: "token-map"}, canvas));
-    const box = {left: axis, top: axis + 22, cell, n, stripLeft: axis + side + 10, stripWidth: strip - 10};
+    const box = {left: axis, top: axis + 38, cell, n, stripLeft: axis + side + 10, stripWidth: strip - 10};
     const {ctx} = canvasSize(canvas, Math.ceil(axis + side + strip + 2), Math.ceil(box.top + side + 2));
     ctx.fillStyle = cssColour("ink");
     ctx.font = font(13, 600);
     ctx.textBaseline = "top";
     ctx.fillText(fitText(ctx, plain(spec.title), axis + side + strip), 0, 0);
-    if (!spec.map) {
-        ctx.fillStyle = cssColour("muted");
-        ctx.font = font(12);
-        return void ctx.fillText(fitText(ctx, plain(spec.why || "no map"), axis + side), 0, 26);
-    }
+    ctx.fillStyle = cssColour("muted");
+    ctx.font = font(12);
+    if (!spec.map || spec.note)
+        ctx.fillText(fitText(ctx, plain(spec.map ? spec.note : spec.why), axis + side), 0, 20);
+    if (!spec.map) return undefined;
     drawTokens(ctx, spec.tokens, box, letter);
     drawMap(ctx, spec, box);
     if (spec.strip) drawStrip(ctx, spec, box);
@@ -29,12 +38,14 @@ function tokenMap(host, fig, spec, width) {
 
 /* Every k-th token where all of them do not fit. */
 function drawTokens(ctx, tokens, box, letter) {
-    const step = Math.max(1, Math.ceil((letter + 1) / box.cell)), room = box.left - 6;
+    const step = Math.max(1, Math.ceil((letter + 1) / box.cell));
+    const room = box.left - 6;
     ctx.font = font(letter);
     ctx.fillStyle = cssColour("muted");
     ctx.textBaseline = "middle";
     for (let i = 0; i < tokens.length; i += step) {
-        const text = fitText(ctx, tokenText(tokens[i], 16), room - 2), middle = (i + 0.5) * box.cell;
+        const text = fitText(ctx, tokenText(tokens[i], 16), room - 2);
+        const middle = (i + 0.5) * box.cell;
         ctx.textAlign = "right";
         ctx.fillText(text, box.left - 4, box.top + middle);
         ctx.save();
@@ -50,20 +61,38 @@ function drawMap(ctx, spec, box) {
     const tone = spec.root ? Math.sqrt : (v) => v;
     for (let q = 0; q < box.n; q++) {
         for (let k = 0; k <= q; k++) {
-            const value = spec.map[q * box.n + k], x = Math.round(box.left + k * box.cell), y = Math.round(box.top + q * box.cell);
+            const value = spec.map[q * box.n + k];
+            const x = Math.round(box.left + k * box.cell);
+            const y = Math.round(box.top + q * box.cell);
             ctx.fillStyle = isNumber(value) ? rgb(viridis(tone(value))) : cssColour("grid");
-            ctx.fillRect(x, y, Math.round(box.left + (k + 1) * box.cell) - x, Math.round(box.top + (q + 1) * box.cell) - y);
+            ctx.fillRect(
+                x,
+                y,
+                Math.round(box.left + (k + 1) * box.cell) - x + CELL_LAP,
+                Math.round(box.top + (q + 1) * box.cell) - y + CELL_LAP,
+            );
         }
     }
     ctx.strokeStyle = cssColour("line");
-    ctx.strokeRect(Math.round(box.left) - 0.5, Math.round(box.top) - 0.5, Math.round(box.cell * box.n) + 1, Math.round(box.cell * box.n) + 1);
+    ctx.strokeRect(
+        Math.round(box.left) - 0.5,
+        Math.round(box.top) - 0.5,
+        Math.round(box.cell * box.n) + 1,
+        Math.round(box.cell * box.n) + 1,
+    );
 }
 
 function drawStrip(ctx, spec, box) {
     for (let q = 0; q < box.n; q++) {
-        const y = Math.round(box.top + q * box.cell), value = spec.strip[q];
+        const y = Math.round(box.top + q * box.cell);
+        const value = spec.strip[q];
         ctx.fillStyle = isNumber(value) ? rgb(viridis(value)) : cssColour("grid");
-        ctx.fillRect(box.stripLeft, y, box.stripWidth, Math.round(box.top + (q + 1) * box.cell) - y);
+        ctx.fillRect(
+            box.stripLeft,
+            y,
+            box.stripWidth,
+            Math.round(box.top + (q + 1) * box.cell) - y + CELL_LAP,
+        );
     }
     ctx.save();
     ctx.translate(box.stripLeft + box.stripWidth / 2, box.top - 4);
@@ -77,14 +106,23 @@ function drawStrip(ctx, spec, box) {
 }
 
 function mapReading(canvas, fig, spec, box) {
-    const at = {q: 0, k: 0}, name = (i) => "“" + tokenText(spec.tokens[i], 24) + "” (" + i + ")";
+    const at = {q: 0, k: 0};
+    const name = (i) => "“" + tokenText(spec.tokens[i], 24) + "” (" + i + ")";
     const say = () => {
         const value = spec.map[at.q * box.n + at.k];
-        fig.readout.textContent = plain(spec.title, 60) + ": " + name(at.q) + " looks at " + name(at.k) + " with " + (isNumber(value) ? share(value) : "an unknown weight") +
+        fig.readout.textContent =
+            plain(spec.title, 60) +
+            ": " +
+            name(at.q) +
+            " looks at " +
+            name(at.k) +
+            " with " +
+            (isNumber(value) ? share(value) : "an unknown weight") +
             (spec.strip ? "; mean gate " + share(spec.strip[at.q]) : "");
     };
     canvas.addEventListener("pointermove", (event) => {
-        const q = Math.floor((event.offsetY - box.top) / box.cell), k = Math.floor((event.offsetX - box.left) / box.cell);
+        const q = Math.floor((event.offsetY - box.top) / box.cell);
+        const k = Math.floor((event.offsetX - box.left) / box.cell);
         if (q < 0 || q >= box.n || k < 0) return;
         [at.q, at.k] = [q, Math.min(k, q)];
         say();

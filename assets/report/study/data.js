@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The results as the sections want them. Every field may be absent or null: `get` walks to one and gives undefined instead of
- * failing, `number` gives a finite number or null. Arms are kept in the order of the file; the baseline takes the neutral
- * colour. */
+/* The results as the sections want them. Every field may be absent or null: `get` walks to one and gives
+ * undefined instead of failing, `number` gives a finite number or null. Arms are kept in the order of
+ * the file; the baseline takes the neutral colour. */
 
 function get(from, ...path) {
     let at = from;
     for (const key of path) {
-        if (at === null || at === undefined || typeof at !== "object" || !Object.hasOwn(at, key)) return undefined;
+        if (at === null || at === undefined || typeof at !== "object" || !Object.hasOwn(at, key))
+            return undefined;
         at = at[key];
     }
     return at;
@@ -27,29 +28,50 @@ function text(from, ...path) {
     return typeof found === "string" && found ? found : null;
 }
 
-/* {raw, arms, baseline, layers, hidden}; an arm: {index, name, label, gated, style, raw, runs}; a run: {seed, status, ok, raw} */
+/* {raw, arms, baseline, layers, hidden}; an arm: {index, name, label, gated, style, raw, runs}; a run:
+ * {seed, status, ok, raw} */
 function makeStudy(raw) {
     const arms = list(raw, "arms").map((arm, index) => ({
-        index, raw: arm, name: text(arm, "name") || "arm " + (index + 1), label: text(arm, "label"), gated: isGated(arm),
-        runs: list(arm, "runs").map((run) => ({raw: run, seed: number(run, "seed"), status: text(run, "status") || "unknown", ok: get(run, "status") === "done"})),
+        index,
+        raw: arm,
+        name: text(arm, "name") || "arm " + (index + 1),
+        label: text(arm, "label"),
+        gated: isGated(arm),
+        runs: list(arm, "runs").map((run) => ({
+            raw: run,
+            seed: number(run, "seed"),
+            status: text(run, "status") || "unknown",
+            ok: get(run, "status") === "done",
+        })),
     }));
     const against = text(raw, "comparisons", 0, "against");
     const baseline = arms.find((a) => a.name === against) || arms.find((a) => !a.gated) || arms[0];
     let next = 1;
     for (const arm of arms) arm.style = seriesStyle(arm === baseline ? 0 : next++);
-    const layers = largest(arms.flatMap((a) => a.runs.map((r) => list(r.raw, "inspect", "layers").length))) || 0;
+    const layers =
+        largest(arms.flatMap((a) => a.runs.map((r) => list(r.raw, "inspect", "layers").length))) || 0;
     return {raw, arms, baseline, layers, hidden: new Set()};
 }
 
 function isGated(arm) {
     const position = text(arm, "gate", "position");
-    return position ? position !== "none" : list(arm, "runs").some((run) => number(run, "inspect", "gate_mean") !== null);
+    return position
+        ? position !== "none"
+        : list(arm, "runs").some((run) => number(run, "inspect", "gate_mean") !== null);
 }
 
 const shownArms = (study) => study.arms.filter((arm) => !study.hidden.has(arm.index));
-const armLegend = (arms) => arms.map((arm) => ({label: arm.name, style: arm.style}));
-const seedOptions = (study) => [...new Set(study.arms.flatMap((a) => a.runs.map((r) => r.seed)))].filter(isNumber).map((s) => ({label: "seed " + s, value: s}));
-const layerOptions = (study, first) => [first].concat(Array.from({length: study.layers}, (_, i) => ({label: "layer " + (i + 1), value: i})));
+/* Keys of the arms that have a curve among `series`. */
+const armLegend = (arms, series) =>
+    arms
+        .filter((arm) => series.some((s) => s.style === arm.style))
+        .map((arm) => ({label: arm.name, style: arm.style}));
+const seedOptions = (study) =>
+    [...new Set(study.arms.flatMap((a) => a.runs.map((r) => r.seed)))]
+        .filter(isNumber)
+        .map((s) => ({label: "seed " + s, value: s}));
+const layerOptions = (study, first) =>
+    [first].concat(Array.from({length: study.layers}, (_, i) => ({label: "layer " + (i + 1), value: i})));
 
 /* A layer's value by what a control says: one layer's, or the mean or the largest over all. */
 function overLayers(run, choice, pick) {
@@ -59,21 +81,35 @@ function overLayers(run, choice, pick) {
     return choice === "largest" ? largest(values) : mean(values);
 }
 
-/* Curves of arms: `pointsOf(run)` gives [{x, y}] of one run. The mean over finished runs (over all where none finished) is
- * the line of the arm; single seeds are pale lines beside it as long as they can be told apart. */
+/* Curves of arms: `pointsOf(run)` gives [{x, y}] of one run. The mean over finished runs (over all where
+ * none finished) is the line of the arm; single seeds are pale lines beside it as long as they can be
+ * told apart. */
 function armSeries(arms, pointsOf, extra = {}) {
-    const runs = arms.reduce((n, arm) => n + arm.runs.length, 0), out = [];
+    const runs = arms.reduce((n, arm) => n + arm.runs.length, 0);
+    const out = [];
     for (const arm of arms) {
-        const curves = arm.runs.map((run) => ({run, points: pointsOf(run) || []})).filter((c) => c.points.some((p) => isNumber(p.y)));
-        const finished = curves.filter((c) => c.run.ok), average = averaged((finished.length ? finished : curves).map((c) => c.points));
+        const curves = arm.runs
+            .map((run) => ({run, points: pointsOf(run) || []}))
+            .filter((c) => c.points.some((p) => isNumber(p.y)));
+        const finished = curves.filter((c) => c.run.ok);
+        const average = averaged((finished.length ? finished : curves).map((c) => c.points));
         if (average.length) out.push({label: arm.name, style: arm.style, points: average, ...extra});
         if (curves.length > 1 && runs <= 24 && !extra.single)
-            for (const c of curves) out.push({label: arm.name + ", seed " + c.run.seed, style: arm.style, points: c.points, thin: true, stepped: extra.stepped, kind: "seed " + c.run.seed});
+            for (const c of curves)
+                out.push({
+                    label: arm.name + ", seed " + c.run.seed,
+                    style: arm.style,
+                    points: c.points,
+                    thin: true,
+                    stepped: extra.stepped,
+                    kind: "seed " + c.run.seed,
+                });
     }
     return out;
 }
 
-/* Mean of several curves at each x that any of them has; a null stays a gap unless another curve has a value there. */
+/* Mean of several curves at each x that any of them has; a null stays a gap unless another curve has a
+ * value there. */
 function averaged(curves) {
     if (curves.length === 1) return curves[0];
     const at = new Map();
@@ -90,13 +126,22 @@ function layerPoints(run, pick) {
     return list(run.raw, "inspect", "layers").map((layer, i) => ({x: i + 1, y: layer ? pick(layer) : null}));
 }
 
+/* The runs that stand for an arm: those that finished, or all of them where none did. */
+function countedRuns(arm) {
+    const finished = arm.runs.filter((run) => run.ok);
+    return finished.length ? finished : arm.runs;
+}
+
 /* One sentence with the value of every arm, or of the extremes where there are many. */
 function valuesInWords(arms, valueOf, format) {
-    const known = arms.map((arm) => ({arm, value: mean(arm.runs.map((run) => valueOf(run)))})).filter((k) => k.value !== null);
+    const known = arms
+        .map((arm) => ({arm, value: mean(countedRuns(arm).map(valueOf))}))
+        .filter((k) => k.value !== null);
     if (!known.length) return null;
     const say = (k) => plain(k.arm.name, 24) + " " + format(k.value);
     if (known.length <= 4) return known.map(say).join(" · ");
-    const low = known.reduce((a, k) => (k.value < a.value ? k : a)), high = known.reduce((a, k) => (k.value > a.value ? k : a));
+    const low = known.reduce((a, k) => (k.value < a.value ? k : a));
+    const high = known.reduce((a, k) => (k.value > a.value ? k : a));
     return "lowest " + say(low) + " · highest " + say(high) + " · " + known.length + " arms";
 }
 
@@ -106,12 +151,28 @@ function layerFigure(study, spec) {
         ...spec,
         draw: (host, fig) => {
             const arms = shownArms(study).filter((arm) => !spec.gatedOnly || arm.gated);
-            const series = armSeries(arms, (run) => layerPoints(run, (layer) => spec.pick(layer, fig.values)), {dots: study.layers <= 24});
+            const series = armSeries(
+                arms,
+                (run) => layerPoints(run, (layer) => spec.pick(layer, fig.values)),
+                {dots: study.layers <= 24},
+            );
             if (!series.length) return {empty: spec.why || whyNoRuns(study, "layer statistics")};
             const marks = spec.marks ? spec.marks(fig.values).filter((m) => isNumber(m.y)) : [];
-            linePlot(host, fig, {label: spec.title, series, marks, height: spec.height, x: {label: "layer", integer: true},
-                y: {label: spec.y, log: fig.values.log || false, zero: !fig.values.log, format: spec.format, tick: spec.tick}});
-            return {legend: armLegend(arms), csv: seriesCsv(series, "layer", spec.y)};
+            linePlot(host, fig, {
+                label: spec.title,
+                series,
+                marks,
+                height: spec.height,
+                x: {label: "layer", integer: true},
+                y: {
+                    label: spec.y,
+                    log: fig.values.log || false,
+                    zero: !fig.values.log,
+                    format: spec.format,
+                    tick: spec.tick,
+                },
+            });
+            return {legend: armLegend(arms, series), csv: seriesCsv(series, "layer", spec.y)};
         },
     });
 }
@@ -124,7 +185,13 @@ function whyNoRuns(study, what) {
 }
 
 function section(id, title, intro, ...nodes) {
-    return el("section", {id, "aria-labelledby": id + "-h"}, el("h2", {id: id + "-h"}, title), intro ? el("p", {class: "intro"}, intro) : null, nodes);
+    return el(
+        "section",
+        {id, "aria-labelledby": id + "-h"},
+        el("h2", {id: id + "-h"}, title),
+        intro ? el("p", {class: "intro"}, intro) : null,
+        nodes,
+    );
 }
 
 const armRows = (arms) => arms.map((arm) => ({label: arm.name, style: arm.style}));

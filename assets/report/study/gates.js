@@ -1,35 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gate scores, and how sparse the attention output becomes by them. */
+/* Gate scores: how they are spread, by layer and head, and how they came about. */
 const NO_GATES = "no arm that is shown has a gate with recorded scores";
 
 function gatesSection(study) {
-    return section("gates", "Gate scores", "The factor in front of each attention output: 0 closes it, 1 lets it through. Scores are taken on held-out windows.",
-        el("div", {class: "grid"}, gateHistogram(study), gateOverSteps(study)), gateByLayer(study),
-        gateBelow(study), gateByHead(study));
+    return section(
+        "gates",
+        "Gate scores",
+        "The factor in front of each attention output: 0 closes it, 1 lets it through. Scores are " +
+            "taken on held-out windows.",
+        el("div", {class: "grid"}, gateHistogram(study), gateOverSteps(study)),
+        gateByLayer(study),
+        gateBelow(study),
+        gateByHead(study),
+    );
 }
 
 function gateHistogram(study) {
     return figure({
-        id: "fig-gate-histogram", title: "Distribution of gate scores", caption: "Share of all scores in each twentieth of 0 to 1, over seeds.",
-        lead: () => { const words = valuesInWords(shownArms(study).filter((a) => a.gated), MEASURES.gate.of, share); return words ? "Mean: " + words : null; },
-        controls: [selectControl("layer", "Layer", layerOptions(study, {label: "all layers", value: "all"})), checkControl("log", "log scale", false)],
+        id: "fig-gate-histogram",
+        title: "Distribution of gate scores",
+        caption: "Share of all scores in each twentieth of 0 to 1, over seeds.",
+        lead: () => {
+            const words = valuesInWords(
+                shownArms(study).filter((a) => a.gated),
+                MEASURES.gate.of,
+                share,
+            );
+            return words ? "Mean: " + words : null;
+        },
+        controls: [
+            selectControl("layer", "Layer", layerOptions(study, {label: "all layers", value: "all"})),
+            checkControl("log", "log scale", false),
+        ],
         draw: (host, fig) => {
-            const arms = shownArms(study).filter((arm) => arm.gated), all = arms.map((arm) => histogramOf(arm, fig.values.layer));
-            const series = arms.map((arm, i) => all[i] && ({label: arm.name, style: arm.style, stepped: "middle", points: all[i].shares.map((y, b, s) => ({x: (b + 0.5) / s.length, y}))})).filter(Boolean);
+            const arms = shownArms(study).filter((arm) => arm.gated);
+            const all = arms.map((arm) => histogramOf(arm, fig.values.layer));
+            const series = arms
+                .map(
+                    (arm, i) =>
+                        all[i] && {
+                            label: arm.name,
+                            style: arm.style,
+                            stepped: "middle",
+                            points: all[i].shares.map((y, b, s) => ({x: (b + 0.5) / s.length, y})),
+                        },
+                )
+                .filter(Boolean);
             if (!series.length) return {empty: NO_GATES};
-            for (const s of series) s.points = [{x: 0, y: s.points[0].y}, ...s.points, {x: 1, y: s.points[s.points.length - 1].y}];
+            for (const s of series)
+                s.points = [
+                    {x: 0, y: s.points[0].y},
+                    ...s.points,
+                    {x: 1, y: s.points[s.points.length - 1].y},
+                ];
             const outside = all.reduce((n, h) => n + (h ? h.outside : 0), 0);
-            linePlot(host, fig, {label: "Histogram of gate scores", series, x: {label: "gate score", min: 0, max: 1, names: bare}, y: {label: "share of scores", log: fig.values.log, zero: !fig.values.log, format: percent, tick: percentTick}});
-            if (outside > 0) fig.readout.textContent = percent(outside / all.length) + " of the scores lie outside 0 to 1 and are not drawn.";
-            return {legend: armLegend(arms), csv: seriesCsv(series, "score", "share")};
+            linePlot(host, fig, {
+                label: "Histogram of gate scores",
+                series,
+                x: {label: "gate score", min: 0, max: 1, names: bare},
+                y: {
+                    label: "share of scores",
+                    log: fig.values.log,
+                    zero: !fig.values.log,
+                    format: percent,
+                    tick: percentTick,
+                },
+            });
+            if (outside > 0)
+                fig.readout.textContent =
+                    percent(outside / all.length) + " of the scores lie outside 0 to 1 and are not drawn.";
+            return {legend: armLegend(arms, series), csv: seriesCsv(series, "score", "share")};
         },
     });
 }
 
 /* {shares: per bin, outside}: histograms of all runs added up, as shares of all scores. */
 function histogramOf(arm, choice) {
-    let sums = null, total = 0, outside = 0;
-    for (const run of arm.runs) {
+    let sums = null;
+    let total = 0;
+    let outside = 0;
+    for (const run of countedRuns(arm)) {
         const layers = list(run.raw, "inspect", "layers");
         for (const layer of choice === "all" ? layers : [layers[choice]]) {
             const hist = list(layer, "gate", "hist");
@@ -44,87 +94,75 @@ function histogramOf(arm, choice) {
 
 function gateOverSteps(study) {
     return figure({
-        id: "fig-gate-steps", title: "Mean gate score during training", caption: "On the probe text, at steps of training. Gates start near 0.5.",
-        controls: [selectControl("layer", "Layer", layerOptions(study, {label: "mean over layers", value: "mean"}))],
+        id: "fig-gate-steps",
+        title: "Mean gate score during training",
+        caption: "On the probe text, at steps of training. Gates start near 0.5.",
+        controls: [
+            selectControl("layer", "Layer", layerOptions(study, {label: "mean over layers", value: "mean"})),
+        ],
         draw: (host, fig) => {
-            const arms = shownArms(study).filter((arm) => arm.gated), series = armSeries(arms, (run) => probePoints(run, "gate_mean", fig.values.layer));
+            const arms = shownArms(study).filter((arm) => arm.gated);
+            const series = armSeries(arms, (run) => probePoints(run, "gate_mean", fig.values.layer));
             if (!series.length) return {empty: NO_GATES};
-            linePlot(host, fig, {label: "Mean gate score over training steps", series, x: {label: "step"}, y: {label: "gate score", zero: true, format: share}});
-            return {legend: armLegend(arms), csv: seriesCsv(series, "step", "gate score")};
+            linePlot(host, fig, {
+                label: "Mean gate score over training steps",
+                series,
+                x: {label: "step"},
+                y: {label: "gate score", zero: true, format: share},
+            });
+            return {legend: armLegend(arms, series), csv: seriesCsv(series, "step", "gate score")};
         },
     });
 }
 
 function gateByLayer(study) {
-    const parts = [["mean", "Mean"], ["std", "Standard deviation"], ["min", "Smallest"], ["max", "Largest"]];
+    const parts = [
+        ["mean", "Mean"],
+        ["std", "Standard deviation"],
+        ["min", "Smallest"],
+        ["max", "Largest"],
+    ];
     return multiples(study, {
-        id: "fig-gate-layer", title: "Gate scores by layer", y: "gate score", gatedOnly: true, why: NO_GATES, format: (v) => significant(v, 3),
-        caption: "Over all tokens, heads and channels of a layer.", parts: parts.map(([key, title]) => ({title, pick: (layer) => number(layer, "gate", key)})),
+        id: "fig-gate-layer",
+        title: "Gate scores by layer",
+        y: "gate score",
+        gatedOnly: true,
+        why: NO_GATES,
+        format: (v) => significant(v, 3),
+        caption: "Over all tokens, heads and channels of a layer.",
+        parts: parts.map(([key, title]) => ({title, pick: (layer) => number(layer, "gate", key)})),
     });
 }
 
 function gateBelow(study) {
     return layerFigure(study, {
-        id: "fig-gate-below", height: 220, tick: percentTick, title: "Nearly closed gates by layer", y: "share of scores", gatedOnly: true, why: NO_GATES, format: percent,
-        caption: "Share of the gate scores below a threshold.", controls: [selectControl("key", "Below", [{label: "0.1", value: "below_0.1"}, {label: "0.5", value: "below_0.5"}])],
+        id: "fig-gate-below",
+        height: 220,
+        tick: percentTick,
+        title: "Nearly closed gates by layer",
+        y: "share of scores",
+        gatedOnly: true,
+        why: NO_GATES,
+        format: percent,
+        caption: "Share of the gate scores below a threshold.",
+        controls: [
+            selectControl("key", "Below", [
+                {label: "0.1", value: "below_0.1"},
+                {label: "0.5", value: "below_0.5"},
+            ]),
+        ],
         pick: (layer, values) => number(layer, "gate", values.key),
     });
 }
 
 function gateByHead(study) {
     return headFigure(study, {
-        id: "fig-gate-head", title: "Mean gate score by layer and head", gatedOnly: true, why: NO_GATES,
-        caption: "One map per gated arm, layers upward (L), heads across (H).", row: (layer) => list(layer, "gate", "heads_mean"), max: (top) => Math.min(1, Math.max(0.1, Math.ceil(top * 10 - 1e-9) / 10)),
-    });
-}
-
-/* Sparsity of the attention output. */
-const THRESHOLDS = [["0.01", "< 0.01"], ["0.001", "< 0.001"]];
-
-function sparsitySection(study) {
-    return section("sparsity", "Sparsity of the attention output", "Share of single values of the attention output (before the output projection) that are nearly zero. The control multiplies by the mean gate score alone: what it leaves below the threshold is shrinking, what goes beyond it is selection by the gate.",
-        sparsityByArm(study), sparsityByLayer(study), meanOutput(study));
-}
-
-function sparsityByArm(study) {
-    return figure({
-        id: "fig-sparsity", wide: true, title: "Nearly zero attention outputs, before and after the gate", caption: "○ before the gate, | mean gate only (control), ● after the gate; mean over seeds.",
-        controls: [selectControl("layer", "Layer", layerOptions(study, {label: "mean over layers", value: "mean"}))],
-        draw: (host, fig) => {
-            const arms = shownArms(study), of = (arm, key) => mean(arm.runs.map((run) => overLayers(run, fig.values.layer, (layer) => number(layer, "sparsity", key))));
-            const panels = THRESHOLDS.map(([t, name]) => ({title: "|value| " + name, unit: "share of values", zero: true, join: true,
-                marks: arms.map((arm) => [{value: of(arm, "before_" + t), kind: "ring"}, {value: of(arm, "control_" + t), kind: "tick"}, {value: of(arm, "after_" + t), kind: "circle"}])}));
-            if (!panels.some((p) => p.marks.flat().some((m) => isNumber(m.value)))) return {empty: whyNoRuns(study, "sparsity")};
-            dotRows(host, armRows(arms), panels, "Share of attention outputs below two thresholds, before the gate, with the mean gate, and after the gate");
-            return {legend: [{label: "before the gate", mark: "ring"}, {label: "control: mean gate only", mark: "tick"}, {label: "after the gate", mark: "circle"}],
-                csv: [["arm", "threshold", "before", "control", "after"]].concat(panels.flatMap((p, t) => arms.map((arm, i) => [arm.name, THRESHOLDS[t][0]].concat(p.marks[i].map((m) => m.value)))))};
-        },
-    });
-}
-
-function sparsityByLayer(study) {
-    const stages = [["before", "Before the gate"], ["control", "Mean gate only (control)"], ["after", "After the gate"]];
-    return figure({
-        id: "fig-sparsity-layer", wide: true, title: "Nearly zero attention outputs by layer", caption: "Share of values below the threshold; the three panels share their axis.",
-        controls: [selectControl("t", "Threshold", THRESHOLDS.map(([value, label]) => ({value, label})))],
-        draw: (host, fig) => {
-            const arms = shownArms(study), box = el("div", {class: "multiples three"}), rows = [["series", "kind", "layer", "share", "stage"]];
-            const all = stages.map(([key, title]) => ({title, series: armSeries(arms, (run) => layerPoints(run, (layer) => number(layer, "sparsity", key + "_" + fig.values.t)), {dots: study.layers <= 12})}));
-            const top = largest(all.flatMap((s) => s.series.flatMap((x) => x.points.map((p) => p.y))));
-            if (top === null) return {empty: whyNoRuns(study, "sparsity")};
-            host.append(box);
-            for (const {title, series} of all) {
-                rows.push(...seriesCsv(series, "layer", "share").slice(1).map((row) => [...row, title]));
-                linePlot(box, fig, {title, label: "Sparsity by layer", height: 230, series, x: {label: "layer", integer: true}, y: {label: "share of values", min: 0, max: top * 1.06, format: percent, tick: percentTick}});
-            }
-            return {legend: armLegend(arms), csv: rows};
-        },
-    });
-}
-
-function meanOutput(study) {
-    return multiples(study, {
-        id: "fig-mean-output", title: "Mean size of the attention output by layer", y: "mean |value|", format: (v) => significant(v, 3), caption: "Mean absolute value over tokens, heads and channels.",
-        parts: [["mean_abs_before", "Before the gate"], ["mean_abs_after", "After the gate"]].map(([key, title]) => ({title, pick: (layer) => number(layer, "sparsity", key)})),
+        id: "fig-gate-head",
+        title: "Mean gate score by layer and head",
+        gatedOnly: true,
+        why: NO_GATES,
+        caption: "One map per gated arm, layers upward (L), heads across (H).",
+        row: (layer) => list(layer, "gate", "heads_mean"),
+        max: (top) => Math.min(1, Math.max(0.1, Math.ceil(top * 10 - 1e-9) / 10)),
     });
 }

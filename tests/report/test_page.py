@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report in a real browser: made-up results become pages, the pages are opened in headless Chromium without a network,
+in light and dark, wide and narrow, on paper, and by keyboard. Skips where there is no Chromium."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import browser
+import make_results
+
+pytestmark = pytest.mark.skipif(browser.executable() is None, reason="no Chromium")
+
+FIGURES = [
+    "fig-overview", "fig-comparison", "fig-loss", "fig-grad-norm", "fig-learning-rate", "fig-share-layer", "fig-share-steps",
+    "fig-share-head", "fig-other-keys", "fig-max-activation", "fig-first-token-peak", "fig-residual-steps", "fig-value-norm",
+    "fig-gate-histogram", "fig-gate-steps", "fig-gate-layer", "fig-gate-below", "fig-gate-head", "fig-sparsity",
+    "fig-sparsity-layer", "fig-mean-output", "fig-attention", "fig-attention-heads", "fig-position", "fig-length", "fig-cost",
+]
+SECTIONS = ["findings", "summary", "training", "sink", "activations", "gates", "sparsity", "attention", "length", "cost", "samples", "settings"]
+
+
+def writer():
+    """The test program that turns results into a page; it lies beside the program under test."""
+    program = pathlib.Path(os.environ.get("SLUICE", "build/dev/sluice")).resolve()
+    return program.parent / "tests" / "test_report_report"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder, made = tmp_path_factory.mktemp("report"), {}
+
+    def make(case, change=None):
+        if (case, change) not in made:
+            results = make_results.CASES[case]()
+            if change:
+                change(results)
+            source, page = folder / f"{len(made)}.json", folder / f"{len(made)}.html"
+            source.write_text(json.dumps(results))
+            subprocess.run([writer(), "--write", source, page], check=True)
+            made[case, change] = page
+        return made[case, change]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser.Browser() as b:
+        yield b
+
+
+def is_quiet(page):
+    assert page.complaints() == []
+    assert page.requests() == []
+    assert page.value("[...document.querySelectorAll('[data-failed]')].map(n => n.id + ' ' + n.dataset.failed)") == []
+
+
+def blank_canvases(page):
+    """Figures with a canvas on which no pixel is set."""
+    return page.value("""[...document.querySelectorAll('figure canvas:not(.swatch)')].filter(c => {
+        const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        return !data.some((v, i) => i % 4 === 3 && v > 0);
+    }).map(c => c.closest('figure').id)""")
+
+
+@pytest.mark.parametrize("case,width,dark", [
+    ("default", 1280, False), ("default", 1280, True), ("default", 400, False), ("default", 1600, False), ("large", 1280, False),
+    ("large", 400, True), ("broken", 1280, False), ("broken", 400, False), ("hostile", 1280, False), ("hostile", 400, False),
+    ("tiny", 1280, False), ("bare", 1280, False),
+])
+def test_every_figure_is_there(chromium, pages, case, width, dark):
+    page = chromium.open(pages(case), width, dark=dark)
+    is_quiet(page)
+    assert page.value("[...document.querySelectorAll('main section')].map(n => n.id)") == SECTIONS
+    assert page.value("[...document.querySelectorAll('figure')].map(n => n.id)") == FIGURES
+    empty = page.value("[...document.querySelectorAll('figure[data-empty]')].map(n => n.id)")
+    assert empty == (FIGURES if case == "bare" else [])
+    drawn = page.value("[...document.querySelectorAll('figure')].filter(f => f.querySelector('canvas:not(.swatch)')).map(f => f.id)")
+    assert drawn == [f for f in FIGURES if f not in empty]
+    assert blank_canvases(page) == []
+    assert page.value("document.documentElement.scrollWidth") <= width
+    assert page.value("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+    page.close()
+
+
+def test_hostile_text_stays_text(chromium, pages):
+    page = chromium.open(pages("hostile"))
+    is_quiet(page)
+    assert page.value("document.querySelectorAll('img, iframe, object, main script, main style').length") == 0
+    assert page.value("document.title").startswith("</script><img")
+    assert "</script><img" in page.value("document.querySelector('#samples').textContent")
+    assert page.value("({}).x === undefined && Object.prototype.toString.call({})") == "[object Object]"
+    page.close()
+
+
+def test_values_of_the_summary(chromium, pages):
+    """The numbers of the page are those of the data."""
+    results = make_results.CASES["default"]()
+    page = chromium.open(pages("default"))
+    rows = page.value("[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].map(r => [...r.children].map(c => c.textContent))")
+    assert len(rows) == 3
+    for row, arm in zip(rows, results["arms"]):
+        losses = [run["eval"]["loss"] for run in arm["runs"]]
+        assert arm["name"] in row[0]
+        assert row[2].startswith(f"{sum(losses) / len(losses):.3f}")
+        shares = [run["inspect"]["f_attn_mean"]["from_quarter"] for run in arm["runs"]]
+        assert row[5].startswith(f"{sum(shares) / len(shares):.3f}")
+    best = page.value("[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].findIndex(r => r.children[2].classList.contains('best'))")
+    means = [sum(run["eval"]["loss"] for run in arm["runs"]) for arm in results["arms"]]
+    assert best == means.index(min(means))
+    assert page.value("document.querySelectorAll('#tab-summary tr.inner').length") == 6
+    page.close()
+
+
+def test_failed_runs_are_shown_as_such(chromium, pages):
+    page = chromium.open(pages("broken"))
+    page.value("document.querySelectorAll('#tab-summary .disclose').forEach(b => b.click())")
+    text = page.value("document.querySelector('#tab-summary').textContent")
+    for words in ("1 of 2 runs diverged", "2 of 2 runs failed", "loss was not a finite number at step 1608", "cannot allocate 9.1 GB"):
+        assert words in text
+    page.value("(() => { const s = document.querySelectorAll('#fig-attention select')[2]; s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()")
+    is_quiet(page)
+    page.close()
+
+
+def test_controls_and_arms(chromium, pages):
+    """Every choice of every control draws without a complaint; switched-off arms leave the figures."""
+    page = chromium.open(pages("broken"))
+    count = page.value("""(() => {
+        let n = 0;
+        for (const s of document.querySelectorAll('figure select')) for (let i = s.options.length - 1; i >= 0; i--) { s.selectedIndex = i; s.dispatchEvent(new Event('change')); n++; }
+        for (const c of document.querySelectorAll('figure input')) for (const on of [!c.checked, c.checked]) { c.checked = on; c.dispatchEvent(new Event('change')); n++; }
+        return n;
+    })()""")
+    assert count > 60
+    is_quiet(page)
+    keys = "document.querySelectorAll('#fig-loss .legend li').length"
+    before = page.value(keys)
+    page.value("document.querySelectorAll('.chip')[1].click()")
+    page.wait(f"{keys} === {before - 1}")
+    assert page.value("document.querySelectorAll('.chip')[1].getAttribute('aria-pressed')") == "false"
+    page.value("document.querySelector('.arm-bar .tool').click()")
+    page.wait(f"{keys} === {before}")
+    page.value("document.querySelectorAll('.chip').forEach(c => c.click())")
+    page.wait("document.querySelectorAll('figure[data-empty]').length > 20")
+    is_quiet(page)
+    page.close()
+
+
+def test_theme_button_and_keyboard(chromium, pages):
+    page = chromium.open(pages("default"))
+    page.value("document.querySelector('.theme').click()")
+    page.value("document.querySelector('.theme').click()")
+    assert page.value("document.documentElement.dataset.theme") == "dark"
+    for figure in ("fig-share-head", "fig-attention"):
+        page.value(f"document.querySelector('#{figure} canvas[tabindex]').focus()")
+        for key in ("ArrowDown", "ArrowRight"):
+            page.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
+        assert re.search(r"0\.\d", page.value(f"document.querySelector('#{figure} .readout').textContent"))
+    assert page.value("[...document.querySelectorAll('main button, main select, main input, main a')].every(n => n.tabIndex >= 0)")
+    is_quiet(page)
+    page.close()
+
+
+def test_downloads(chromium, pages):
+    page = chromium.open(pages("hostile"))
+    links = page.value("[...document.querySelectorAll('a[download]')].map(a => a.href)")
+    assert len(links) > 25 and all(link.startswith("data:text/csv") for link in links)
+    assert page.value("document.querySelectorAll('figure .tools button').length") == len(FIGURES)
+    page.value("""(() => {
+        window.saved = [];
+        HTMLAnchorElement.prototype.click = function () { saved.push(this.href); };
+        document.querySelectorAll('figure .tools button').forEach(b => b.click());
+    })()""")
+    saved = page.value("saved.map(s => [s.slice(0, 22), s.length])")
+    assert len(saved) == len(FIGURES) and all(head == "data:image/png;base64," and size > 2000 for head, size in saved)
+    is_quiet(page)
+    page.close()
+
+
+def test_paper(chromium, pages):
+    """Printing from a dark page gives light sheets with all figures; afterwards the page is dark again."""
+    page = chromium.open(pages("default"), dark=True)
+    data = page.pdf()
+    assert data.startswith(b"%PDF") and 5 < len(re.findall(rb"/Type\s*/Page\b", data)) < 40
+    assert page.value("document.documentElement.dataset.theme") == "dark"
+    assert page.value("document.documentElement.classList.contains('printing')") is False
+    is_quiet(page)
+    page.close()
+
+
+def sixty_four_heads(results):
+    """More heads than any other case, ten seeds."""
+    for arm in results["arms"]:
+        for run in arm["runs"]:
+            for layer in run["inspect"]["layers"]:
+                layer["f_attn_heads"] = {key: [0.01 * (i % 40) for i in range(64)] for key in ("all", "from_quarter")}
+        arm["runs"] = [dict(arm["runs"][i % 2], seed=i + 1) for i in range(10)]
+
+
+def test_many_heads_and_seeds(chromium, pages):
+    page = chromium.open(pages("default", sixty_four_heads))
+    is_quiet(page)
+    assert blank_canvases(page) == []
+    assert page.value("document.documentElement.scrollWidth") <= 1280
+    page.close()
