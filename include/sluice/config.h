@@ -56,6 +56,13 @@ typedef struct sluice_rope_spec {
     double *long_factor, *short_factor; /* [rotary_dim/2] for longrope; owned by the config */
 } sluice_rope_spec;
 
+/* Where files keep the rows of a projected gate. */
+typedef enum sluice_gate_packing {
+    SLUICE_GATE_OWN_TENSOR,  /* in a tensor of its own; so it is in every model in memory */
+    SLUICE_GATE_Q_PER_HEAD,  /* in q_proj, every head: query rows, then its gate rows (Qwen3.5) */
+    SLUICE_GATE_Q_PER_GROUP, /* in q_proj, every KV group: query rows of its heads, then their gate rows (the paper's 1B) */
+} sluice_gate_packing;
+
 typedef enum sluice_norm_flavour { SLUICE_NORM_PLAIN, SLUICE_NORM_ONE_PLUS } sluice_norm_flavour;
 
 /* One decoder layer:  h += clip(norm(attention(norm(h))));  h += clip(norm(mlp(norm(h)))). */
@@ -76,9 +83,11 @@ typedef struct sluice_layer_spec {
 
 typedef struct sluice_config {
     char model_type[64]; /* as in config.json */
+    char family[40];     /* for people: "Qwen3" */
     int vocab_size, hidden_size, num_hidden_layers, max_position_embeddings;
     double rms_norm_eps, initializer_range;
-    sluice_norm_flavour norm; /* of every norm in the file */
+    sluice_norm_flavour norm; /* of every norm in the file; models in memory are plain */
+    sluice_gate_packing gate_packing;
     bool tie_word_embeddings;
     int bos_token_id, eos_token_id, pad_token_id; /* -1 = none */
     sluice_layer_spec *layers; /* [num_hidden_layers]; owned */
@@ -94,6 +103,8 @@ void sluice_config_free(sluice_config *config);
 int64_t sluice_config_num_parameters(const sluice_config *config);
 int64_t sluice_config_num_gate_parameters(const sluice_config *config);
 double sluice_config_forward_flops(const sluice_config *config, int64_t context);
+/* Bytes of the keys and values of one sequence of `context` tokens (fp32). */
+int64_t sluice_config_cache_bytes(const sluice_config *config, int64_t context);
 
 #ifdef __cplusplus
 }

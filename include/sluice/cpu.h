@@ -27,6 +27,13 @@ sluice_status sluice_cpu_select(const char *level, sluice_error *err);
 /* "AMD EPYC ... (avx2 avx512 bf16)" into out. */
 void sluice_cpu_describe(char *out, unsigned size);
 
+/* The kernel table: every operator, and the version of it in use ("ref", "avx2", "avx512", "oneDNN"). */
+typedef struct sluice_kernel_choice {
+    const char *kernel, *version;
+} sluice_kernel_choice;
+int sluice_cpu_num_kernels(void);
+sluice_kernel_choice sluice_cpu_kernel(int index); /* 0 <= index < sluice_cpu_num_kernels() */
+
 /* Threads that the calling thread's work may use. 0 = as many as there are cores this process may run on. */
 void sluice_set_num_threads(int threads);
 int sluice_get_num_threads(void);

@@ -48,6 +48,20 @@ int sluice_model_num_tensors(const sluice_model *model);
 sluice_tensor_info sluice_model_tensor(const sluice_model *model, int index);
 int sluice_model_find_tensor(const sluice_model *model, const char *name); /* index or -1 */
 
+/* What weight files hold, read from their headers: of a model directory, or of one .safetensors or .bin file. */
+typedef struct sluice_weight_files sluice_weight_files;
+typedef struct sluice_weight_entry {
+    const char *name, *file;
+    const char *dtype; /* as safetensors spells it: "BF16" */
+    int ndim;
+    int64_t shape[8];
+    int64_t count, bytes;
+} sluice_weight_entry;
+sluice_status sluice_weight_files_open(sluice_weight_files **out, const char *path, sluice_error *err);
+void sluice_weight_files_close(sluice_weight_files *files);
+int sluice_weight_files_count(const sluice_weight_files *files);
+sluice_weight_entry sluice_weight_files_at(const sluice_weight_files *files, int index); /* sorted by name */
+
 #ifdef __cplusplus
 }
 #endif

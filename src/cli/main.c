@@ -14,6 +14,7 @@ static const command commands[] = {
     {"train", "train a model on text", cmd_train},
     {"generate", "continue a prompt with a model", cmd_generate},
     {"verify", "recompute a reference case, or try a suspicious model directory", cmd_verify},
+    {"info", "describe a model, a configuration, a weight file, or this machine", cmd_info},
     {"bench", "time kernels, matrix products and training steps on this machine", cmd_bench},
     {"tokenize", "train tokenizers, encode and decode text, pack text for training", cmd_tokenize},
     {NULL, NULL, NULL},

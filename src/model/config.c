@@ -102,6 +102,8 @@ static sluice_status read_top(sluice__config_reader *r, sluice_error *err) {
     SLUICE__TRY(read_token(r, "eos_token_id", d->eos_token_id, &c->eos_token_id, err));
     SLUICE__TRY(read_token(r, "pad_token_id", -1, &c->pad_token_id, err));
     c->norm = r->family->norm;
+    c->gate_packing = r->family->gate_packing;
+    snprintf(c->family, sizeof c->family, "%s", r->family->name);
     return SLUICE_OK;
 }
 

@@ -6,17 +6,10 @@
 #include "base/json.h"
 #include "sluice/config.h"
 
-/* Where the rows of a projected gate lie in a file. */
-typedef enum sluice__gate_packing {
-    SLUICE__GATE_OWN_TENSOR,  /* a tensor of its own */
-    SLUICE__GATE_Q_PER_HEAD,  /* in q_proj, every head: query rows, then its gate rows (Qwen3-Next, Qwen3.5) */
-    SLUICE__GATE_Q_PER_GROUP, /* in q_proj, every KV group: query rows of its heads, then their gate rows (the paper's 1B) */
-} sluice__gate_packing;
-
 struct sluice__family;
 typedef struct sluice__file_layout {
     const struct sluice__family *family;
-    sluice__gate_packing gate_packing;
+    sluice_gate_packing gate_packing;
     bool gate_repeated;  /* a headwise gate whose row is stored head_dim times (our export to qwen3_5_text) */
     const char *prefix;  /* what stands for "model." in tensor names */
 } sluice__file_layout;

@@ -41,3 +41,9 @@ double sluice_config_forward_flops(const sluice_config *c, int64_t context) {
     }
     return 2 * multiply_adds;
 }
+
+int64_t sluice_config_cache_bytes(const sluice_config *c, int64_t context) {
+    int64_t floats = 0;
+    for (int i = 0; i < c->num_hidden_layers; i++) floats += 2LL * c->layers[i].num_key_value_heads * c->layers[i].head_dim;
+    return floats * (int64_t)sizeof(float) * context;
+}

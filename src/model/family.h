@@ -37,7 +37,7 @@ typedef struct sluice__family {
     const char *prefix; /* of tensor names, in place of "model."; NULL = "model." */
     sluice__family_defaults defaults;
     sluice_norm_flavour norm;
-    sluice__gate_packing gate_packing;
+    sluice_gate_packing gate_packing;
     bool sliding;    /* reads sliding_window, use_sliding_window, max_window_layers */
     bool window_everywhere; /* without layer_types: sliding_window holds for every layer */
     int full_attention_interval; /* without layer_types: layer i is linear unless (i + 1) is a multiple; 0 = all full */

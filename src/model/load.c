@@ -239,6 +239,7 @@ static sluice_status make_model(loader *l, sluice_error *err) {
     sluice_config copy;
     SLUICE__TRY(sluice__config_copy(&copy, &l->config, err));
     copy.norm = SLUICE_NORM_PLAIN;
+    copy.gate_packing = SLUICE_GATE_OWN_TENSOR;
     return sluice__model_alloc(&l->model, &copy, err);
 }
 

@@ -79,7 +79,7 @@ static const void *produce(void *user, const sluice__st_tensor *out, sluice_erro
 
 static sluice_status write_weights(const sluice_model *m, const char *path, const sluice__target *target, sluice_error *err) {
     writer w = {.model = m, .layout = {.family = target->family, .gate_packing = target->family->gate_packing, .prefix = "model."}};
-    w.layout.gate_repeated = w.layout.gate_packing == SLUICE__GATE_Q_PER_HEAD && m->config.layers[0].gate.granularity == SLUICE_GATE_HEADWISE;
+    w.layout.gate_repeated = w.layout.gate_packing == SLUICE_GATE_Q_PER_HEAD && m->config.layers[0].gate.granularity == SLUICE_GATE_HEADWISE;
     sluice_status st = list_tensors(&w, err);
     if (st == SLUICE_OK) st = sluice__safetensors_write_made(path, w.tensors, w.count, NULL, produce, &w, err);
     for (int i = 0; w.names && i < w.count; i++) sluice__free(w.names[i]);

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "sluice/model.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,10 +152,7 @@ static const struct {
     {"weights.safetensors", open_single},
 };
 
-sluice_status sluice__store_open(sluice__store **out, const char *dir, sluice_error *err) {
-    *out = NULL;
-    sluice__store *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);
-    if (!s) return sluice__no_memory(err, sizeof *s, dir);
+static sluice_status open_directory(sluice__store *s, const char *dir, sluice_error *err) {
     sluice_status st = sluice__fail(err, SLUICE_ERR_IO, "%s: no weights: expected model.safetensors, model.safetensors.index.json, "
                                     "pytorch_model.bin or pytorch_model.bin.index.json", dir);
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++) {
@@ -165,6 +163,14 @@ sluice_status sluice__store_open(sluice__store **out, const char *dir, sluice_er
         sluice__free(path);
         if (found || !path) break;
     }
+    return st;
+}
+
+sluice_status sluice__store_open(sluice__store **out, const char *path, sluice_error *err) {
+    *out = NULL;
+    sluice__store *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);
+    if (!s) return sluice__no_memory(err, sizeof *s, path);
+    sluice_status st = sluice__is_dir(path) ? open_directory(s, path, err) : open_single(s, NULL, path, err);
     if (st == SLUICE_OK) *out = s;
     else sluice__store_close(s);
     return st;
@@ -219,4 +225,38 @@ sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_
     const source *f = &s->files[t->source];
     if (f->safe) return read_safe(sluice__safetensors_at(f->safe, t->entry), on_row, user, err);
     return sluice__torch_bin_read(f->bin, t->entry, on_row, user, err);
+}
+
+/* ---- the public list ---- */
+
+struct sluice_weight_files {
+    sluice__store *store;
+};
+
+sluice_status sluice_weight_files_open(sluice_weight_files **out, const char *path, sluice_error *err) {
+    *out = sluice__calloc(1, sizeof **out, SLUICE__MEM_OTHER);
+    if (!*out) return sluice__no_memory(err, sizeof **out, path);
+    sluice_status st = sluice__store_open(&(*out)->store, path, err);
+    if (st == SLUICE_OK) return st;
+    sluice__free(*out);
+    *out = NULL;
+    return st;
+}
+
+void sluice_weight_files_close(sluice_weight_files *files) {
+    if (!files) return;
+    sluice__store_close(files->store);
+    sluice__free(files);
+}
+
+int sluice_weight_files_count(const sluice_weight_files *files) {
+    return files->store->count;
+}
+
+sluice_weight_entry sluice_weight_files_at(const sluice_weight_files *files, int index) {
+    const sluice__store_tensor *t = &files->store->tensors[index];
+    sluice_weight_entry e = {.name = t->name, .file = t->file, .dtype = sluice__dtype_name(t->dtype), .ndim = t->ndim, .count = t->count,
+                             .bytes = t->count * sluice__dtype_size(t->dtype)};
+    memcpy(e.shape, t->shape, sizeof e.shape);
+    return e;
 }

@@ -16,7 +16,8 @@ typedef struct sluice__store_tensor {
     int source, entry; /* which file, and which tensor in it */
 } sluice__store_tensor;
 
-sluice_status sluice__store_open(sluice__store **out, const char *dir, sluice_error *err);
+/* path: a directory, or one weight file. */
+sluice_status sluice__store_open(sluice__store **out, const char *path, sluice_error *err);
 void sluice__store_close(sluice__store *store);
 int sluice__store_count(const sluice__store *store);
 const sluice__store_tensor *sluice__store_at(const sluice__store *store, int index);

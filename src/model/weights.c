@@ -151,6 +151,7 @@ sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, 
     sluice_config copy;
     SLUICE__TRY(sluice__config_copy(&copy, config, err));
     copy.norm = SLUICE_NORM_PLAIN;
+    copy.gate_packing = SLUICE_GATE_OWN_TENSOR;
     SLUICE__TRY(sluice__model_alloc(out, &copy, err));
     for (int i = 0; i < (*out)->num_tensors; i++) init_tensor(*out, &(*out)->tensors[i], seed);
     return SLUICE_OK;

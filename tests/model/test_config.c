@@ -181,18 +181,18 @@ static void gate_spellings(void **state) {
         const char *json;
         sluice_gate_position position;
         sluice_gate_granularity granularity;
-        sluice__gate_packing packing;
+        sluice_gate_packing packing;
     } cases[] = {
-        {"{\"gate_position\": \"value\", \"gate_granularity\": \"headwise\"}", SLUICE_GATE_VALUE, SLUICE_GATE_HEADWISE, SLUICE__GATE_OWN_TENSOR},
-        {"{\"headwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE, SLUICE__GATE_OWN_TENSOR},
+        {"{\"gate_position\": \"value\", \"gate_granularity\": \"headwise\"}", SLUICE_GATE_VALUE, SLUICE_GATE_HEADWISE, SLUICE_GATE_OWN_TENSOR},
+        {"{\"headwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE, SLUICE_GATE_OWN_TENSOR},
         {"{\"attn_output_gate\": true, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}", SLUICE_GATE_SDPA,
-         SLUICE_GATE_HEADWISE, SLUICE__GATE_OWN_TENSOR},
-        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE, SLUICE__GATE_Q_PER_GROUP},
-        {"{" QWEN("qwen3") ", \"elementwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_ELEMENTWISE, SLUICE__GATE_Q_PER_GROUP},
+         SLUICE_GATE_HEADWISE, SLUICE_GATE_OWN_TENSOR},
+        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE, SLUICE_GATE_Q_PER_GROUP},
+        {"{" QWEN("qwen3") ", \"elementwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_ELEMENTWISE, SLUICE_GATE_Q_PER_GROUP},
         {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true, \"elementwise_attn_output_gate\": true}", SLUICE_GATE_SDPA,
-         SLUICE_GATE_HEADWISE, SLUICE__GATE_Q_PER_GROUP},
-        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": false}", SLUICE_GATE_NONE, SLUICE_GATE_ELEMENTWISE, SLUICE__GATE_Q_PER_GROUP},
-        {"{" QWEN35 ", \"attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_ELEMENTWISE, SLUICE__GATE_Q_PER_HEAD},
+         SLUICE_GATE_HEADWISE, SLUICE_GATE_Q_PER_GROUP},
+        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": false}", SLUICE_GATE_NONE, SLUICE_GATE_ELEMENTWISE, SLUICE_GATE_Q_PER_GROUP},
+        {"{" QWEN35 ", \"attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_ELEMENTWISE, SLUICE_GATE_Q_PER_HEAD},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sluice_config c = parse_ok(cases[i].json);

@@ -30,7 +30,7 @@ const sluice__family sluice__family_paper = {
     .model_types = types,
     .defaults = {.num_key_value_heads = 32, .head_dim = 128, .max_position_embeddings = 32768, .bos_token_id = -1,
                  .eos_token_id = -1, .partial_rotary_factor = 1},
-    .gate_packing = SLUICE__GATE_Q_PER_GROUP,
+    .gate_packing = SLUICE_GATE_Q_PER_GROUP,
     .sliding = true,
     .claims = claims,
     .read = read,

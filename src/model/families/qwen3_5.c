@@ -30,7 +30,7 @@ const sluice__family sluice__family_qwen3_5 = {
     .model_types = types,
     .defaults = DEFAULTS,
     .norm = SLUICE_NORM_ONE_PLUS,
-    .gate_packing = SLUICE__GATE_Q_PER_HEAD,
+    .gate_packing = SLUICE_GATE_Q_PER_HEAD,
     .full_attention_interval = 4,
     .read = read,
 };
@@ -44,7 +44,7 @@ const sluice__family sluice__family_qwen3_5_wrapped = {
     .prefix = "model.language_model.",
     .defaults = DEFAULTS,
     .norm = SLUICE_NORM_ONE_PLUS,
-    .gate_packing = SLUICE__GATE_Q_PER_HEAD,
+    .gate_packing = SLUICE_GATE_Q_PER_HEAD,
     .full_attention_interval = 4,
     .read = read,
 };
