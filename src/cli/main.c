@@ -11,6 +11,7 @@ typedef struct command {
 
 /* One line per command; keep the order in which a newcomer meets them. */
 static const command commands[] = {
+    {"study", "train a baseline and gated models on the same text and report what the gate changed", cmd_study},
     {"train", "train a model on text", cmd_train},
     {"generate", "continue a prompt with a model", cmd_generate},
     {"verify", "recompute a reference case, or try a suspicious model directory", cmd_verify},

@@ -10,6 +10,7 @@
 #include "sluice/cpu.h"
 #include "study/curves.h"
 #include "study/subject.h"
+#include "train/options.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,8 @@ static sluice_status prepare_paths(work *w, sluice_error *err) {
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: the path is longer than %zu bytes", w->dir,
                             sizeof w->params.output_dir - 1);
     snprintf(w->params.output_dir, sizeof w->params.output_dir, "%s", w->dir);
-    snprintf(w->params.resume_from_checkpoint, sizeof w->params.resume_from_checkpoint, "last");
+    if (sluice__is_dir(w->dir)) /* begun earlier */
+        snprintf(w->params.resume_from_checkpoint, sizeof w->params.resume_from_checkpoint, "last");
     return sluice__make_dirs(w->dir, err);
 }
 
@@ -82,25 +84,24 @@ static void release(work *w) {
     sluice__free(w->result_path);
 }
 
-int64_t sluice__job_updates(const sluice__job *job) {
-    sluice_train_params p;
-    const sluice__arm *arm = &job->recipe->arms[job->arm];
-    if (sluice__arm_params(&p, arm, seed_of(job), NULL) != SLUICE_OK) return 0;
-    if (p.max_steps >= 0) return p.max_steps;
-    const sluice_dataset *d = job->material->entries[job->material->entry_of_arm[job->arm]].dataset;
-    double windows = p.num_train_epochs * (double)sluice_dataset_get_info(d).train_windows;
-    return (int64_t)ceil(windows / (double)(p.per_device_train_batch_size * p.gradient_accumulation_steps));
+static sluice_status size_up(sluice__job_size *out, const work *w, sluice_error *err) {
+    const sluice_train_params *p = &w->params;
+    sluice__schedule schedule;
+    SLUICE__TRY(sluice_train_params_check(p, err));
+    SLUICE__TRY(sluice__train_schedule(&schedule, p, sluice_dataset_get_info(w->dataset).train_windows, err));
+    out->bytes = sluice_train_get_plan(&w->config, p, w->dataset).total;
+    out->updates = schedule.total;
+    out->pass_flops = 3 * sluice_config_forward_flops(&w->config, p->seq_len) * (double)p->seq_len *
+                      (double)p->per_device_train_batch_size;
+    return SLUICE_OK;
 }
 
-sluice_status sluice__job_size(const sluice__job *job, int64_t *bytes, double *pass_flops, sluice_error *err) {
+sluice_status sluice__job_plan(sluice__job_size *out, const sluice__job *job, sluice_error *err) {
     work w;
     sluice__job copy = *job;
     sluice_status st = prepare(&w, &copy, err);
-    if (st == SLUICE_OK) {
-        *bytes = sluice_train_get_plan(&w.config, &w.params, w.dataset).total;
-        *pass_flops = 3 * sluice_config_forward_flops(&w.config, w.params.seq_len) * (double)w.params.seq_len *
-                      (double)w.params.per_device_train_batch_size;
-    }
+    if (st == SLUICE_OK) st = size_up(out, &w, err);
+    if (st != SLUICE_OK) st = sluice__fail_in(err, st, "arm \"%s\"", job->recipe->arms[job->arm].name);
     release(&w);
     return st;
 }

@@ -23,8 +23,10 @@ bool sluice__job_recall(sluice__job *job);
 /* Trains, or continues training, saves the model, measures, writes run.json and removes the checkpoints. A run that diverges or
  * fails ends with OK and says so in its result; INTERRUPTED leaves a checkpoint and no result. */
 sluice_status sluice__job_run(sluice__job *job, sluice_error *err);
-/* Updates of the whole run. */
-int64_t sluice__job_updates(const sluice__job *job);
-/* Bytes that it takes, and FLOPs of one forward and backward pass. */
-sluice_status sluice__job_size(const sluice__job *job, int64_t *bytes, double *pass_flops, sluice_error *err);
+/* What a run takes. Settings that cannot work are refused here, before anything starts. */
+typedef struct sluice__job_size {
+    int64_t bytes, updates;
+    double pass_flops; /* one forward and backward pass */
+} sluice__job_size;
+sluice_status sluice__job_plan(sluice__job_size *out, const sluice__job *job, sluice_error *err);
 #endif

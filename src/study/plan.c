@@ -140,10 +140,15 @@ static sluice_status remove_old(const char *dir, sluice_error *err) {
     return SLUICE_OK;
 }
 
-sluice_status sluice__plan_open(const char *dir, const sluice__recipe *recipe, const sluice__material *material, bool overwrite,
-                                sluice_error *err) {
-    if (overwrite) SLUICE__TRY(remove_old(dir, err));
-    for (int write = 0; write <= 1; write++) /* all are compared before any is written */
-        for (int a = 0; a < recipe->num_arms; a++) SLUICE__TRY(open_arm(dir, recipe, material, a, write, err));
+sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, const sluice__material *material, bool overwrite,
+                                 sluice_error *err) {
+    if (overwrite) return remove_old(dir, err);
+    for (int a = 0; a < recipe->num_arms; a++) SLUICE__TRY(open_arm(dir, recipe, material, a, false, err));
+    return SLUICE_OK;
+}
+
+sluice_status sluice__plan_write(const char *dir, const sluice__recipe *recipe, const sluice__material *material,
+                                 sluice_error *err) {
+    for (int a = 0; a < recipe->num_arms; a++) SLUICE__TRY(open_arm(dir, recipe, material, a, true, err));
     return SLUICE_OK;
 }

@@ -13,9 +13,12 @@ sluice_status sluice__study_lock_take(sluice__study_lock *lock, const char *dir,
 void sluice__study_lock_release(sluice__study_lock *lock);
 
 /* Refuses a directory whose arms were made with other settings or data, naming the first difference; arms and seeds may be
- * added. With overwrite, what an earlier study left is removed instead. Then writes the plans of new arms. */
-sluice_status sluice__plan_open(const char *dir, const sluice__recipe *recipe, const sluice__material *material, bool overwrite,
-                                sluice_error *err);
+ * added. With overwrite, what an earlier study left is removed instead. */
+sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, const sluice__material *material, bool overwrite,
+                                 sluice_error *err);
+/* Writes the plans of arms that have none. */
+sluice_status sluice__plan_write(const char *dir, const sluice__recipe *recipe, const sluice__material *material,
+                                 sluice_error *err);
 /* Dotted path of the first place where a and b differ and both values as short text; false when they are equal. */
 bool sluice__json_difference(const json_t *a, const json_t *b, char path[256], char a_text[64], char b_text[64]);
 #endif

@@ -29,6 +29,7 @@ typedef struct study {
     sluice__job jobs[SLUICE__MAX_ARMS * SLUICE__MAX_SEEDS]; /* [arm][seed] of the recipe's numbers */
     int num_jobs, order[SLUICE__MAX_ARMS * SLUICE__MAX_SEEDS], num_todo;
     int parallel, threads;
+    int64_t updates_todo;
     double start;
     /* shared by the workers */
     pthread_mutex_t lock;
@@ -91,11 +92,11 @@ static sluice_status share_out(study *s, sluice_error *err) {
     int64_t most = 0, available = sluice__mem_available();
     double flops = 0;
     for (int i = 0; i < s->num_todo; i++) {
-        int64_t bytes;
-        double pass;
-        SLUICE__TRY(sluice__job_size(&s->jobs[s->order[i]], &bytes, &pass, err));
-        most = bytes > most ? bytes : most;
-        flops = pass > flops ? pass : flops;
+        sluice__job_size size;
+        SLUICE__TRY(sluice__job_plan(&size, &s->jobs[s->order[i]], err));
+        most = size.bytes > most ? size.bytes : most;
+        flops = size.pass_flops > flops ? size.pass_flops : flops;
+        s->updates_todo += size.updates;
     }
     int asked = s->params->parallel_arms ? s->params->parallel_arms : flops < small_pass ? cores : 1;
     s->parallel = asked > s->num_todo ? s->num_todo : asked;
@@ -197,9 +198,7 @@ static sluice_status start_workers(study *s, sluice_error *err) {
 }
 
 static sluice_status run_all(study *s, sluice_error *err) {
-    int64_t total = 0;
-    for (int i = 0; i < s->num_todo; i++) total += sluice__job_updates(&s->jobs[s->order[i]]);
-    if (s->num_todo) sluice__progress_begin(&s->progress, "study", "updates", total, 0, 1);
+    if (s->num_todo) sluice__progress_begin(&s->progress, "study", "updates", s->updates_todo, 0, 1);
     sluice_status st = start_workers(s, err);
     if (s->num_todo) sluice__progress_end(&s->progress, "%s", st == SLUICE_OK ? "all runs done" : "stopped");
     return st;
@@ -230,10 +229,11 @@ static sluice_status run_study(study *s, sluice_study_summary *out, sluice_error
     SLUICE__TRY(set_up(s, err));
     sluice__study_lock lock;
     SLUICE__TRY(sluice__study_lock_take(&lock, s->dir, err));
-    sluice_status st = sluice__plan_open(s->dir, &s->recipe, &s->material, s->params->overwrite, err);
+    sluice_status st = sluice__plan_check(s->dir, &s->recipe, &s->material, s->params->overwrite, err);
     make_jobs(s);
     if (st == SLUICE_OK) queue_jobs(s);
     if (st == SLUICE_OK) st = share_out(s, err);
+    if (st == SLUICE_OK) st = sluice__plan_write(s->dir, &s->recipe, &s->material, err);
     if (st == SLUICE_OK) st = run_all(s, err);
     if (st == SLUICE_OK) st = write_results(s, out, err);
     if (st == SLUICE_OK) st = any_measured(s, err);
