@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report. The page is a template, style sheets and scripts from assets/report/, Chart.js and the results; all
- * drawing happens in the browser. This side checks the shape of the results, so that somebody who edits or merges a
- * results.json learns here, by the name of the field, what the page could not have drawn. A field that is absent or null
- * is always fine unless it is marked as needed: runs that diverged or failed lack most of them. */
+/* The report. The page is a template, style sheets and scripts from assets/report/, Chart.js and
+ * the results; all drawing happens in the browser. This side checks the shape of the results, so
+ * that somebody who edits or merges a results.json learns here, by the name of the field, what the
+ * page could not have drawn. A field that is absent or null is always fine unless it is marked as
+ * needed: runs that diverged or failed lack most of them. */
 #include "study/report.h"
 #include "base/json.h"
 #include "base/page.h"
@@ -10,9 +11,19 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum field_kind { OBJECT, OBJECTS, STRING, STRINGS, NUMBER, NUMBERS, ROWS, ARRAY } field_kind;
+typedef enum field_kind {
+    OBJECT,
+    OBJECTS,
+    STRING,
+    STRINGS,
+    NUMBER,
+    NUMBERS,
+    ROWS,
+    ARRAY
+} field_kind;
 
-/* One field of an object; `inside` lists the fields of the object, or of each object of an array. Tables end with {0}. */
+/* One field of an object; `inside` lists the fields of the object, or of each object of an array.
+ * Tables end with {0}. */
 typedef struct field {
     const char *key;
     field_kind kind;
@@ -20,15 +31,26 @@ typedef struct field {
     const struct field *inside;
 } field;
 
-static const field SHARES[] = {{.key = "all", .kind = NUMBER}, {.key = "from_1", .kind = NUMBER},
-                               {.key = "from_4", .kind = NUMBER}, {.key = "from_quarter", .kind = NUMBER}, {0}};
-static const field HEAD_SHARES[] = {{.key = "all", .kind = NUMBERS}, {.key = "from_1", .kind = NUMBERS},
-                                    {.key = "from_4", .kind = NUMBERS}, {.key = "from_quarter", .kind = NUMBERS}, {0}};
-static const field GATE[] = {{.key = "mean", .kind = NUMBER}, {.key = "hist", .kind = NUMBERS},
-                             {.key = "heads_mean", .kind = NUMBERS}, {0}};
-static const field VALUE_NORM[] = {{.key = "token_0", .kind = NUMBERS}, {.key = "others", .kind = NUMBERS}, {0}};
-static const field PEAK[] = {{.key = "token_0", .kind = NUMBER}, {.key = "others", .kind = NUMBER},
-                             {.key = "median", .kind = NUMBER}, {0}};
+static const field SHARES[] = {{.key = "all", .kind = NUMBER},
+                               {.key = "from_1", .kind = NUMBER},
+                               {.key = "from_4", .kind = NUMBER},
+                               {.key = "from_quarter", .kind = NUMBER},
+                               {0}};
+static const field HEAD_SHARES[] = {{.key = "all", .kind = NUMBERS},
+                                    {.key = "from_1", .kind = NUMBERS},
+                                    {.key = "from_4", .kind = NUMBERS},
+                                    {.key = "from_quarter", .kind = NUMBERS},
+                                    {0}};
+static const field GATE[] = {{.key = "mean", .kind = NUMBER},
+                             {.key = "hist", .kind = NUMBERS},
+                             {.key = "heads_mean", .kind = NUMBERS},
+                             {0}};
+static const field VALUE_NORM[] = {
+    {.key = "token_0", .kind = NUMBERS}, {.key = "others", .kind = NUMBERS}, {0}};
+static const field PEAK[] = {{.key = "token_0", .kind = NUMBER},
+                             {.key = "others", .kind = NUMBER},
+                             {.key = "median", .kind = NUMBER},
+                             {0}};
 static const field LAYER[] = {{.key = "f_attn", .kind = OBJECT, .inside = SHARES},
                               {.key = "f_attn_heads", .kind = OBJECT, .inside = HEAD_SHARES},
                               {.key = "max_abs", .kind = OBJECT},
@@ -42,26 +64,31 @@ static const field INSPECT[] = {{.key = "f_attn_mean", .kind = OBJECT, .inside =
                                 {.key = "gate_mean", .kind = NUMBER},
                                 {.key = "layers", .kind = OBJECTS, .inside = LAYER},
                                 {0}};
-static const field TRAIN[] = {{.key = "seconds", .kind = NUMBER},
-                              {.key = "tokens_per_s", .kind = NUMBER},
-                              {.key = "step", .kind = NUMBERS},
-                              {.key = "loss", .kind = NUMBERS},
-                              {.key = "grad_norm", .kind = NUMBERS},
-                              {.key = "learning_rate", .kind = NUMBERS},
-                              {.key = "probe_step", .kind = NUMBERS},
-                              {.key = "first_token_share", .kind = ROWS},
-                              {.key = "max_abs_residual", .kind = ROWS},
-                              {.key = "gate_mean", .kind = ROWS},
-                              {.key = "spikes", .kind = OBJECT},
-                              {0}};
-static const field EVAL[] = {{.key = "loss", .kind = NUMBER}, {.key = "perplexity", .kind = NUMBER},
-                             {.key = "bits_per_byte", .kind = NUMBER}, {0}};
-static const field MAP[] = {{.key = "text", .kind = STRING}, {.key = "tokens", .kind = STRINGS},
-                            {.key = "layers", .kind = ARRAY}, {.key = "gate", .kind = ARRAY}, {0}};
-static const field POSITION[] = {{.key = "edges", .kind = NUMBERS}, {.key = "loss", .kind = NUMBERS}, {0}};
-static const field LENGTH[] = {{.key = "length", .kind = NUMBER, .needed = true}, {.key = "rope", .kind = STRING},
-                               {.key = "loss", .kind = NUMBER}, {.key = "perplexity", .kind = NUMBER}, {0}};
-static const field SAMPLE[] = {{.key = "prompt", .kind = STRING}, {.key = "text", .kind = STRING}, {0}};
+static const field TRAIN[] = {
+    {.key = "seconds", .kind = NUMBER},        {.key = "tokens_per_s", .kind = NUMBER},
+    {.key = "step", .kind = NUMBERS},          {.key = "loss", .kind = NUMBERS},
+    {.key = "grad_norm", .kind = NUMBERS},     {.key = "learning_rate", .kind = NUMBERS},
+    {.key = "probe_step", .kind = NUMBERS},    {.key = "first_token_share", .kind = ROWS},
+    {.key = "max_abs_residual", .kind = ROWS}, {.key = "gate_mean", .kind = ROWS},
+    {.key = "spikes", .kind = OBJECT},         {0}};
+static const field EVAL[] = {{.key = "loss", .kind = NUMBER},
+                             {.key = "perplexity", .kind = NUMBER},
+                             {.key = "bits_per_byte", .kind = NUMBER},
+                             {0}};
+static const field MAP[] = {{.key = "text", .kind = STRING},
+                            {.key = "tokens", .kind = STRINGS},
+                            {.key = "layers", .kind = ARRAY},
+                            {.key = "gate", .kind = ARRAY},
+                            {0}};
+static const field POSITION[] = {
+    {.key = "edges", .kind = NUMBERS}, {.key = "loss", .kind = NUMBERS}, {0}};
+static const field LENGTH[] = {{.key = "length", .kind = NUMBER, .needed = true},
+                               {.key = "rope", .kind = STRING},
+                               {.key = "loss", .kind = NUMBER},
+                               {.key = "perplexity", .kind = NUMBER},
+                               {0}};
+static const field SAMPLE[] = {
+    {.key = "prompt", .kind = STRING}, {.key = "text", .kind = STRING}, {0}};
 static const field RUN[] = {{.key = "seed", .kind = NUMBER, .needed = true},
                             {.key = "status", .kind = STRING, .needed = true},
                             {.key = "error", .kind = STRING},
@@ -80,18 +107,23 @@ static const field ARM[] = {{.key = "name", .kind = STRING, .needed = true},
                             {.key = "parameters", .kind = NUMBER},
                             {.key = "runs", .kind = OBJECTS, .needed = true, .inside = RUN},
                             {0}};
-static const field DIFFERENCE[] = {{.key = "per_seed", .kind = NUMBERS}, {.key = "mean", .kind = NUMBER},
-                                   {.key = "sd", .kind = NUMBER}, {0}};
-static const field COMPARISON[] = {{.key = "arm", .kind = STRING, .needed = true},
-                                   {.key = "against", .kind = STRING, .needed = true},
-                                   {.key = "seeds", .kind = NUMBERS},
-                                   {.key = "loss_difference", .kind = OBJECT, .inside = DIFFERENCE},
-                                   {.key = "share_difference", .kind = OBJECT, .inside = DIFFERENCE},
-                                   {.key = "seconds_ratio", .kind = NUMBER},
-                                   {.key = "parameters_difference", .kind = NUMBER},
+static const field DIFFERENCE[] = {{.key = "per_seed", .kind = NUMBERS},
+                                   {.key = "mean", .kind = NUMBER},
+                                   {.key = "sd", .kind = NUMBER},
                                    {0}};
-static const field FINDING[] = {{.key = "id", .kind = STRING}, {.key = "verdict", .kind = STRING, .needed = true},
-                                {.key = "text", .kind = STRING, .needed = true}, {0}};
+static const field COMPARISON[] = {
+    {.key = "arm", .kind = STRING, .needed = true},
+    {.key = "against", .kind = STRING, .needed = true},
+    {.key = "seeds", .kind = NUMBERS},
+    {.key = "loss_difference", .kind = OBJECT, .inside = DIFFERENCE},
+    {.key = "share_difference", .kind = OBJECT, .inside = DIFFERENCE},
+    {.key = "seconds_ratio", .kind = NUMBER},
+    {.key = "parameters_difference", .kind = NUMBER},
+    {0}};
+static const field FINDING[] = {{.key = "id", .kind = STRING},
+                                {.key = "verdict", .kind = STRING, .needed = true},
+                                {.key = "text", .kind = STRING, .needed = true},
+                                {0}};
 static const field ROOT[] = {{.key = "title", .kind = STRING},
                              {.key = "created", .kind = STRING},
                              {.key = "seconds", .kind = NUMBER},
@@ -106,39 +138,51 @@ static const field ROOT[] = {{.key = "title", .kind = STRING},
 
 static bool is_kind(const json_t *v, field_kind kind) {
     switch (kind) {
-    case OBJECT: return json_is_object(v);
-    case STRING: return json_is_string(v);
-    case NUMBER: return json_is_number(v);
-    default: return json_is_array(v);
+    case OBJECT:
+        return json_is_object(v);
+    case STRING:
+        return json_is_string(v);
+    case NUMBER:
+        return json_is_number(v);
+    default:
+        return json_is_array(v);
     }
 }
 
-/* Whether an element of an array is what the array's kind asks for. What is missing or not finite arrives as null, which
- * a list that is needed (arms, runs) may not hold. */
+/* Whether an element of an array is what the array's kind asks for. What is missing or not finite
+ * arrives as null, which a list that is needed (arms, runs) may not hold. */
 static bool is_element(const json_t *v, const field *f) {
     if (json_is_null(v)) return !f->needed;
     switch (f->kind) {
-    case OBJECTS: return json_is_object(v);
-    case STRINGS: return json_is_string(v);
-    case NUMBERS: return json_is_number(v);
-    case ROWS: return json_is_array(v);
-    default: return true;
+    case OBJECTS:
+        return json_is_object(v);
+    case STRINGS:
+        return json_is_string(v);
+    case NUMBERS:
+        return json_is_number(v);
+    case ROWS:
+        return json_is_array(v);
+    default:
+        return true;
     }
 }
 
-static const char *const KIND_NAMES[] = {"an object", "an array of objects", "a string", "an array of strings", "a number",
-                                         "an array of numbers", "an array of arrays", "an array"};
+static const char *const KIND_NAMES[] = {
+    "an object", "an array of objects", "a string",           "an array of strings",
+    "a number",  "an array of numbers", "an array of arrays", "an array"};
 
 static sluice_status check_object(const sluice__json *in, const field *fields, sluice_error *err);
 
 static sluice_status check_field(const sluice__json *in, const field *f, sluice_error *err) {
     sluice__json at = sluice__json_get(in, f->key);
     if (!at.value) return f->needed ? sluice__json_fail(in, f->key, err, "missing") : SLUICE_OK;
-    if (!is_kind(at.value, f->kind)) return sluice__json_fail(&at, NULL, err, "expected %s", KIND_NAMES[f->kind]);
+    if (!is_kind(at.value, f->kind))
+        return sluice__json_fail(&at, NULL, err, "expected %s", KIND_NAMES[f->kind]);
     if (f->kind == OBJECT) return f->inside ? check_object(&at, f->inside, err) : SLUICE_OK;
     for (size_t i = 0; i < json_array_size(at.value); i++) {
         if (!is_element(json_array_get(at.value, i), f))
-            return sluice__json_fail(&at, NULL, err, "element %zu: expected %s", i, KIND_NAMES[f->kind]);
+            return sluice__json_fail(&at, NULL, err, "element %zu: expected %s", i,
+                                     KIND_NAMES[f->kind]);
         sluice__json element = sluice__json_at(&at, i);
         if (f->inside && element.value) SLUICE__TRY(check_object(&element, f->inside, err));
     }
@@ -162,13 +206,31 @@ static sluice_status check_results(const sluice__json *root, sluice_error *err) 
 
 /* In the order of need: what draws, then the sections of the page, then the start. */
 static const char *const SCRIPTS[] = {
-    "report/draw/dom.js", "report/draw/format.js", "report/draw/theme.js", "report/draw/figure.js",
-    "report/draw/plot.js", "report/draw/dots.js", "report/draw/heat.js", "report/draw/tokenmap.js",
-    "report/draw/table.js", "report/study/data.js", "report/study/head.js", "report/study/summary.js",
-    "report/study/training.js", "report/study/sink.js", "report/study/activations.js",
-    "report/study/gates.js", "report/study/sparsity.js", "report/study/attention.js",
-    "report/study/length.js", "report/study/cost.js", "report/study/samples.js",
-    "report/study/definitions.js", "report/study/settings.js", "report/study/main.js", NULL,
+    "report/draw/dom.js",
+    "report/draw/format.js",
+    "report/draw/theme.js",
+    "report/draw/figure.js",
+    "report/draw/plot.js",
+    "report/draw/dots.js",
+    "report/draw/heat.js",
+    "report/draw/tokenmap.js",
+    "report/draw/table.js",
+    "report/study/data.js",
+    "report/study/head.js",
+    "report/study/summary.js",
+    "report/study/training.js",
+    "report/study/sink.js",
+    "report/study/activations.js",
+    "report/study/gates.js",
+    "report/study/sparsity.js",
+    "report/study/attention.js",
+    "report/study/length.js",
+    "report/study/cost.js",
+    "report/study/samples.js",
+    "report/study/definitions.js",
+    "report/study/settings.js",
+    "report/study/main.js",
+    NULL,
 };
 static const char *const STYLES[] = {"report/style.css", NULL};
 
@@ -182,7 +244,8 @@ static sluice_status write_page(const json_t *root, const char *html_path, sluic
     return sluice__page_write(&page, html_path, err);
 }
 
-sluice_status sluice__report_write(const char *results_json_text, size_t size, const char *html_path, sluice_error *err) {
+sluice_status sluice__report_write(const char *results_json_text, size_t size,
+                                   const char *html_path, sluice_error *err) {
     json_t *root;
     SLUICE__TRY(sluice__json_parse(&root, results_json_text, size, "results.json", err));
     sluice__json view = sluice__json_view(root, "results.json");

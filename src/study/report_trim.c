@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trimming. Two kinds of data grow with the product of arms, seeds and something else: attention maps (layers x heads x
- * tokens^2) and training curves (steps). Both have a budget that ordinary studies stay far under; nothing else is cut. */
+/* Trimming. Two kinds of data grow with the product of arms, seeds and something else: attention
+ * maps (layers x heads x tokens^2) and training curves (steps). Both have a budget that ordinary
+ * studies stay far under; nothing else is cut. */
 #include "study/report_trim.h"
 #include "base/memory.h"
 #include <stdbool.h>
 #include <string.h>
 
 enum {
-    MAP_BUDGET = 2 << 20,  /* bytes of base64 */
+    MAP_BUDGET = 2 << 20, /* bytes of base64 */
     CURVE_BUDGET = 60000, /* points of all runs together; a figure shows a few hundred per curve */
 };
 
@@ -24,13 +25,17 @@ static size_t map_bytes(const json_t *run) {
     size_t bytes = 0, l, h;
     json_t *layer, *head;
     json_array_foreach(map_layers(run), l, layer) {
-        json_array_foreach(layer, h, head) { bytes += json_string_length(head); }
+        json_array_foreach(layer, h, head) {
+            bytes += json_string_length(head);
+        }
     }
     return bytes;
 }
 
-/* Calls visit(run, first, arg) for every run; first: no finished run of this arm with a map came before. */
-static void each_run(const json_t *root, void (*visit)(json_t *run, bool first, void *arg), void *arg) {
+/* Calls visit(run, first, arg) for every run; first: no finished run of this arm with a map came
+ * before. */
+static void each_run(const json_t *root, void (*visit)(json_t *run, bool first, void *arg),
+                     void *arg) {
     size_t a, r;
     json_t *arm, *run;
     json_array_foreach(json_object_get(root, "arms"), a, arm) {
@@ -89,7 +94,8 @@ typedef struct curve_thinning {
 
 static void thin_curve(json_t *run, bool first, void *arg) {
     (void)first;
-    static const char *const keys[] = {"loss", "grad_norm", "learning_rate", "step"}; /* step last: the others need it */
+    static const char *const keys[] = {"loss", "grad_norm", "learning_rate",
+                                       "step"}; /* step last: the others need it */
     curve_thinning *how = arg;
     json_t *train = json_object_get(run, "train"), *steps = json_object_get(train, "step");
     size_t n = json_array_size(steps);
@@ -98,7 +104,8 @@ static void thin_curve(json_t *run, bool first, void *arg) {
         if (json_array_size(old) != n || n == 0) continue;
         json_t *thinned = json_array();
         for (size_t i = 0; thinned && i < n; i++) {
-            if (i % how->stride && i + 1 < n && !is_event(train, json_array_get(steps, i))) continue;
+            if (i % how->stride && i + 1 < n && !is_event(train, json_array_get(steps, i)))
+                continue;
             if (json_array_append(thinned, json_array_get(old, i)) != 0) how->failed = true;
         }
         if (!thinned || json_object_set_new(train, keys[k], thinned) != 0) how->failed = true;
@@ -112,7 +119,9 @@ static sluice_status say(json_t *root, const char *text, sluice_error *err) {
         page = json_object_get(root, "page");
     }
     left_out = json_object_get(page, "left_out");
-    return json_array_append_new(left_out, json_string(text)) == 0 ? SLUICE_OK : sluice__no_memory(err, strlen(text), "a note");
+    return json_array_append_new(left_out, json_string(text)) == 0
+               ? SLUICE_OK
+               : sluice__no_memory(err, strlen(text), "a note");
 }
 
 static sluice_status trim_maps(json_t *root, sluice_error *err) {
@@ -120,13 +129,19 @@ static sluice_status trim_maps(json_t *root, sluice_error *err) {
     each_run(root, add_map_bytes, &bytes);
     if (bytes <= MAP_BUDGET) return SLUICE_OK;
     each_run(root, drop_other_map, NULL);
-    SLUICE__TRY(say(root, "Attention maps are shown for the first finished seed of each arm; results.json has all of them.", err));
+    SLUICE__TRY(say(root,
+                    "Attention maps are shown for the first finished seed of each arm; "
+                    "results.json has all of them.",
+                    err));
     bytes = 0;
     each_run(root, add_map_bytes, &bytes);
     if (bytes <= MAP_BUDGET) return SLUICE_OK;
     double part = (double)MAP_BUDGET / (double)bytes;
     each_run(root, thin_map, &part);
-    return say(root, "Attention maps are shown for evenly spread layers only; results.json has all of them.", err);
+    return say(
+        root,
+        "Attention maps are shown for evenly spread layers only; results.json has all of them.",
+        err);
 }
 
 static sluice_status trim_curves(json_t *root, sluice_error *err) {
@@ -136,7 +151,10 @@ static sluice_status trim_curves(json_t *root, sluice_error *err) {
     curve_thinning how = {.stride = (points + CURVE_BUDGET - 1) / CURVE_BUDGET};
     each_run(root, thin_curve, &how);
     if (how.failed) return sluice__no_memory(err, points, "thinned training curves");
-    return say(root, "Training curves are thinned to every few points and all spikes; results.json has every logged point.", err);
+    return say(root,
+               "Training curves are thinned to every few points and all spikes; results.json has "
+               "every logged point.",
+               err);
 }
 
 sluice_status sluice__report_trim(json_t *root, sluice_error *err) {

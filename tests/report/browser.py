@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A headless Chromium for the tests of pages, driven over DevTools through a pipe, with nothing but the standard library."""
+
 import base64
 import json
 import os
@@ -14,7 +15,9 @@ TIMEOUT = 60.0
 
 def executable():
     """Path of a Chromium, or None."""
-    return next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+    return next(
+        (path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None
+    )
 
 
 class Browser:
@@ -30,11 +33,28 @@ class Browser:
             os.dup2(low, 3)
             os.dup2(high, 4)
 
-        command = [executable(), "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--disable-dev-shm-usage",
-                   "--no-first-run", "--disable-background-networking", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND",
-                   "--user-data-dir=" + self.profile, "about:blank"]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        close_fds=False, preexec_fn=pipes)
+        command = [
+            executable(),
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--remote-debugging-pipe",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--hide-scrollbars",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--user-data-dir=" + self.profile,
+            "about:blank",
+        ]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            close_fds=False,
+            preexec_fn=pipes,
+        )
         os.close(to_child)
         os.close(from_child)
         self.buffer, self.count, self.events = b"", 0, []
@@ -71,7 +91,7 @@ class Browser:
     def _send(self, message):
         data = json.dumps(message).encode() + b"\0"
         while data:
-            data = data[os.write(self.write, data):]
+            data = data[os.write(self.write, data) :]
 
     def _receive(self, deadline):
         while b"\0" not in self.buffer:
@@ -99,7 +119,10 @@ class Page:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(domain + ".enable")
         self.size(width, height)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
         self.url = "file://" + os.path.abspath(path)
         self.call("Page.navigate", url=self.url)
         self.wait("document.documentElement?.dataset.state === 'drawn'")
@@ -108,12 +131,20 @@ class Page:
         return self.browser.call(method, self.session, **params)
 
     def size(self, width, height=900):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def value(self, expression):
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
-            raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", "exception"))
+            raise RuntimeError(
+                answer["exceptionDetails"].get("exception", {}).get("description", "exception")
+            )
         return answer["result"].get("value")
 
     def wait(self, expression):
@@ -124,11 +155,18 @@ class Page:
             time.sleep(0.05)
 
     def _own(self, method):
-        return [e["params"] for e in self.browser.events if e.get("sessionId") == self.session and e.get("method") == method]
+        return [
+            e["params"]
+            for e in self.browser.events
+            if e.get("sessionId") == self.session and e.get("method") == method
+        ]
 
     def complaints(self):
         """Everything that the page put on the console, exceptions with it."""
-        out = [e["exceptionDetails"].get("exception", {}).get("description", "exception") for e in self._own("Runtime.exceptionThrown")]
+        out = [
+            e["exceptionDetails"].get("exception", {}).get("description", "exception")
+            for e in self._own("Runtime.exceptionThrown")
+        ]
         out += [str(e["args"]) for e in self._own("Runtime.consoleAPICalled")]
         return out + [e["entry"]["text"] for e in self._own("Log.entryAdded")]
 
@@ -139,12 +177,16 @@ class Page:
 
     def picture(self, path, full=True, **clip):
         options = {"clip": {**clip, "scale": 1}} if clip else {}
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full, **options)["data"]
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full, **options)[
+            "data"
+        ]
         with open(path, "wb") as file:
             file.write(base64.b64decode(data))
 
     def pdf(self):
-        return base64.b64decode(self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
+        return base64.b64decode(
+            self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"]
+        )
 
     def close(self):
         self.browser.call("Target.closeTarget", targetId=self.target)

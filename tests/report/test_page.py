@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report in a real browser: made-up results become pages, the pages are opened in headless Chromium without a network,
 in light and dark, wide and narrow, on paper, and by keyboard. Skips where there is no Chromium."""
+
 import json
 import os
 import pathlib
@@ -15,12 +16,47 @@ import make_results
 pytestmark = pytest.mark.skipif(browser.executable() is None, reason="no Chromium")
 
 FIGURES = [
-    "fig-overview", "fig-comparison", "fig-loss", "fig-grad-norm", "fig-learning-rate", "fig-share-layer", "fig-share-steps",
-    "fig-share-head", "fig-other-keys", "fig-max-activation", "fig-first-token-peak", "fig-residual-steps", "fig-value-norm",
-    "fig-gate-histogram", "fig-gate-steps", "fig-gate-layer", "fig-gate-below", "fig-gate-head", "fig-sparsity",
-    "fig-sparsity-layer", "fig-mean-output", "fig-attention", "fig-attention-heads", "fig-position", "fig-length", "fig-cost",
+    "fig-overview",
+    "fig-comparison",
+    "fig-loss",
+    "fig-grad-norm",
+    "fig-learning-rate",
+    "fig-share-layer",
+    "fig-share-steps",
+    "fig-share-head",
+    "fig-other-keys",
+    "fig-max-activation",
+    "fig-first-token-peak",
+    "fig-residual-steps",
+    "fig-value-norm",
+    "fig-gate-histogram",
+    "fig-gate-steps",
+    "fig-gate-layer",
+    "fig-gate-below",
+    "fig-gate-head",
+    "fig-sparsity",
+    "fig-sparsity-layer",
+    "fig-mean-output",
+    "fig-attention",
+    "fig-attention-heads",
+    "fig-position",
+    "fig-length",
+    "fig-cost",
 ]
-SECTIONS = ["findings", "summary", "training", "sink", "activations", "gates", "sparsity", "attention", "length", "cost", "samples", "settings"]
+SECTIONS = [
+    "findings",
+    "summary",
+    "training",
+    "sink",
+    "activations",
+    "gates",
+    "sparsity",
+    "attention",
+    "length",
+    "cost",
+    "samples",
+    "settings",
+]
 
 
 def writer():
@@ -56,7 +92,10 @@ def chromium():
 def is_quiet(page):
     assert page.complaints() == []
     assert page.requests() == []
-    assert page.value("[...document.querySelectorAll('[data-failed]')].map(n => n.id + ' ' + n.dataset.failed)") == []
+    assert (
+        page.value("[...document.querySelectorAll('[data-failed]')].map(n => n.id + ' ' + n.dataset.failed)")
+        == []
+    )
 
 
 def blank_canvases(page):
@@ -67,11 +106,23 @@ def blank_canvases(page):
     }).map(c => c.closest('figure').id)""")
 
 
-@pytest.mark.parametrize("case,width,dark", [
-    ("default", 1280, False), ("default", 1280, True), ("default", 400, False), ("default", 1600, False), ("large", 1280, False),
-    ("large", 400, True), ("broken", 1280, False), ("broken", 400, False), ("hostile", 1280, False), ("hostile", 400, False),
-    ("tiny", 1280, False), ("bare", 1280, False),
-])
+@pytest.mark.parametrize(
+    "case,width,dark",
+    [
+        ("default", 1280, False),
+        ("default", 1280, True),
+        ("default", 400, False),
+        ("default", 1600, False),
+        ("large", 1280, False),
+        ("large", 400, True),
+        ("broken", 1280, False),
+        ("broken", 400, False),
+        ("hostile", 1280, False),
+        ("hostile", 400, False),
+        ("tiny", 1280, False),
+        ("bare", 1280, False),
+    ],
+)
 def test_every_figure_is_there(chromium, pages, case, width, dark):
     page = chromium.open(pages(case), width, dark=dark)
     is_quiet(page)
@@ -79,7 +130,9 @@ def test_every_figure_is_there(chromium, pages, case, width, dark):
     assert page.value("[...document.querySelectorAll('figure')].map(n => n.id)") == FIGURES
     empty = page.value("[...document.querySelectorAll('figure[data-empty]')].map(n => n.id)")
     assert empty == (FIGURES if case == "bare" else [])
-    drawn = page.value("[...document.querySelectorAll('figure')].filter(f => f.querySelector('canvas:not(.swatch)')).map(f => f.id)")
+    drawn = page.value(
+        "[...document.querySelectorAll('figure')].filter(f => f.querySelector('canvas:not(.swatch)')).map(f => f.id)"
+    )
     assert drawn == [f for f in FIGURES if f not in empty]
     assert blank_canvases(page) == []
     assert page.value("document.documentElement.scrollWidth") <= width
@@ -101,7 +154,9 @@ def test_values_of_the_summary(chromium, pages):
     """The numbers of the page are those of the data."""
     results = make_results.CASES["default"]()
     page = chromium.open(pages("default"))
-    rows = page.value("[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].map(r => [...r.children].map(c => c.textContent))")
+    rows = page.value(
+        "[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].map(r => [...r.children].map(c => c.textContent))"
+    )
     assert len(rows) == 3
     for row, arm in zip(rows, results["arms"]):
         losses = [run["eval"]["loss"] for run in arm["runs"]]
@@ -109,7 +164,9 @@ def test_values_of_the_summary(chromium, pages):
         assert row[2].startswith(f"{sum(losses) / len(losses):.3f}")
         shares = [run["inspect"]["f_attn_mean"]["from_quarter"] for run in arm["runs"]]
         assert row[5].startswith(f"{sum(shares) / len(shares):.3f}")
-    best = page.value("[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].findIndex(r => r.children[2].classList.contains('best'))")
+    best = page.value(
+        "[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].findIndex(r => r.children[2].classList.contains('best'))"
+    )
     means = [sum(run["eval"]["loss"] for run in arm["runs"]) for arm in results["arms"]]
     assert best == means.index(min(means))
     assert page.value("document.querySelectorAll('#tab-summary tr.inner').length") == 6
@@ -120,9 +177,16 @@ def test_failed_runs_are_shown_as_such(chromium, pages):
     page = chromium.open(pages("broken"))
     page.value("document.querySelectorAll('#tab-summary .disclose').forEach(b => b.click())")
     text = page.value("document.querySelector('#tab-summary').textContent")
-    for words in ("1 of 2 runs diverged", "2 of 2 runs failed", "loss was not a finite number at step 1608", "cannot allocate 9.1 GB"):
+    for words in (
+        "1 of 2 runs diverged",
+        "2 of 2 runs failed",
+        "loss was not a finite number at step 1608",
+        "cannot allocate 9.1 GB",
+    ):
         assert words in text
-    page.value("(() => { const s = document.querySelectorAll('#fig-attention select')[2]; s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()")
+    page.value(
+        "(() => { const s = document.querySelectorAll('#fig-attention select')[2]; s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()"
+    )
     is_quiet(page)
     page.close()
 
@@ -161,7 +225,9 @@ def test_theme_button_and_keyboard(chromium, pages):
         for key in ("ArrowDown", "ArrowRight"):
             page.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
         assert re.search(r"0\.\d", page.value(f"document.querySelector('#{figure} .readout').textContent"))
-    assert page.value("[...document.querySelectorAll('main button, main select, main input, main a')].every(n => n.tabIndex >= 0)")
+    assert page.value(
+        "[...document.querySelectorAll('main button, main select, main input, main a')].every(n => n.tabIndex >= 0)"
+    )
     is_quiet(page)
     page.close()
 
@@ -177,7 +243,9 @@ def test_downloads(chromium, pages):
         document.querySelectorAll('figure .tools button').forEach(b => b.click());
     })()""")
     saved = page.value("saved.map(s => [s.slice(0, 22), s.length])")
-    assert len(saved) == len(FIGURES) and all(head == "data:image/png;base64," and size > 2000 for head, size in saved)
+    assert len(saved) == len(FIGURES) and all(
+        head == "data:image/png;base64," and size > 2000 for head, size in saved
+    )
     is_quiet(page)
     page.close()
 
@@ -198,7 +266,9 @@ def sixty_four_heads(results):
     for arm in results["arms"]:
         for run in arm["runs"]:
             for layer in run["inspect"]["layers"]:
-                layer["f_attn_heads"] = {key: [0.01 * (i % 40) for i in range(64)] for key in ("all", "from_quarter")}
+                layer["f_attn_heads"] = {
+                    key: [0.01 * (i % 40) for i in range(64)] for key in ("all", "from_quarter")
+                }
         arm["runs"] = [dict(arm["runs"][i % 2], seed=i + 1) for i in range(10)]
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report writer: one page out of results, hostile text kept as text, malformed results refused by field name.
- * Called with `--write IN OUT` the program only writes a page, which is how test_page.py makes what it looks at. */
+/* The report writer: one page out of results, hostile text kept as text, malformed results refused
+ * by field name. Called with `--write IN OUT` the program only writes a page, which is how
+ * test_page.py makes what it looks at. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -11,8 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char MINIMAL[] = "{\"format\": \"sluice-study-1\", \"title\": \"T\", \"arms\": [{\"name\": \"a\", \"runs\": "
-                              "[{\"seed\": 1, \"status\": \"failed\", \"error\": \"x\"}]}]}";
+static const char MINIMAL[] =
+    "{\"format\": \"sluice-study-1\", \"title\": \"T\", \"arms\": [{\"name\": \"a\", \"runs\": "
+    "[{\"seed\": 1, \"status\": \"failed\", \"error\": \"x\"}]}]}";
 
 static char *written(const char *json) {
     sluice_error err = {0};
@@ -44,8 +46,10 @@ static void page_is_one_complete_file(void **state) {
 
 static void hostile_text_stays_inside_its_element(void **state) {
     (void)state;
-    char *html = written("{\"format\": \"sluice-study-1\", \"title\": \"</title><script>x</script>\\u2028\", \"arms\": ["
-                         "{\"name\": \"</script><img src=1 onerror=alert(1)><!--\", \"runs\": []}]}");
+    char *html =
+        written("{\"format\": \"sluice-study-1\", \"title\": "
+                "\"</title><script>x</script>\\u2028\", \"arms\": ["
+                "{\"name\": \"</script><img src=1 onerror=alert(1)><!--\", \"runs\": []}]}");
     assert_int_equal(count(html, "</script>"), 3);
     assert_int_equal(count(html, "</title>"), 1);
     assert_null(strstr(html, "<img"));
@@ -69,25 +73,33 @@ static void malformed_results_are_refused_by_name(void **state) {
         {"{\"format\": \"sluice-study-1\"}", "arms: missing"},
         {"{\"format\": \"sluice-study-1\", \"arms\": []}", "arms: no arm"},
         {"{\"format\": \"sluice-study-1\", \"arms\": {}}", "arms: expected an array of objects"},
-        {"{\"format\": \"sluice-study-1\", \"arms\": [3]}", "arms: element 0: expected an array of objects"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": [3]}",
+         "arms: element 0: expected an array of objects"},
         {"{\"format\": \"sluice-study-1\", \"arms\": [{\"runs\": []}]}", "arms[0].name: missing"},
-        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\"}]}", "arms[0].runs: missing"},
-        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1}]}]}",
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\"}]}",
+         "arms[0].runs: missing"},
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": "
+         "1}]}]}",
          "arms[0].runs[0].status: missing"},
-        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1, \"status\": \"done\", "
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1, "
+         "\"status\": \"done\", "
          "\"train\": {\"loss\": [1, \"two\"]}}]}]}",
          "arms[0].runs[0].train.loss: element 1: expected an array of numbers"},
-        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1, \"status\": \"done\", "
+        {"{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1, "
+         "\"status\": \"done\", "
          "\"inspect\": {\"layers\": [{\"gate\": {\"mean\": \"high\"}}]}}]}]}",
          "arms[0].runs[0].inspect.layers[0].gate.mean: expected a number"},
-        {"{\"format\": \"sluice-study-1\", \"title\": 7, \"arms\": []}", "title: expected a string"},
+        {"{\"format\": \"sluice-study-1\", \"title\": 7, \"arms\": []}",
+         "title: expected a string"},
     };
     char path[256];
     snprintf(path, sizeof path, "%s/report.html", test_temp_dir());
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sluice_error err = {0};
-        assert_int_not_equal(sluice__report_write(cases[i].json, strlen(cases[i].json), path, &err), SLUICE_OK);
-        if (!strstr(err.message, cases[i].said)) fail_msg("expected \"%s\" in \"%s\"", cases[i].said, err.message);
+        assert_int_not_equal(sluice__report_write(cases[i].json, strlen(cases[i].json), path, &err),
+                             SLUICE_OK);
+        if (!strstr(err.message, cases[i].said))
+            fail_msg("expected \"%s\" in \"%s\"", cases[i].said, err.message);
         assert_non_null(strstr(err.message, "results.json"));
         assert_int_equal(access(path, F_OK), -1);
     }
@@ -103,7 +115,9 @@ static void failed_write_leaves_the_old_page(void **state) {
     assert_ok_err(sluice__read_file(&text, NULL, path, 10, &err), &err);
     assert_string_equal(text, "old");
     sluice__free(text);
-    assert_int_equal(sluice__report_write(MINIMAL, strlen(MINIMAL), "/proc/nowhere/report.html", &err), SLUICE_ERR_IO);
+    assert_int_equal(
+        sluice__report_write(MINIMAL, strlen(MINIMAL), "/proc/nowhere/report.html", &err),
+        SLUICE_ERR_IO);
     assert_non_null(strstr(err.message, "/proc/nowhere/report.html"));
 }
 
@@ -112,8 +126,11 @@ static void add_arms_with_maps(sluice__strbuf *b, size_t bytes) {
     for (int arm = 0; arm < 2; arm++) {
         sluice__strbuf_printf(b, "%s{\"name\": \"a%d\", \"runs\": [", arm ? "," : "", arm);
         for (int seed = 0; seed < 2; seed++) {
-            sluice__strbuf_printf(b, "%s{\"seed\": %d, \"status\": \"%s\", \"attention_map\": {\"tokens\": [\"t\"], \"layers\": [",
-                                  seed ? "," : "", seed, arm == 1 && seed == 0 ? "diverged" : "done");
+            sluice__strbuf_printf(b,
+                                  "%s{\"seed\": %d, \"status\": \"%s\", \"attention_map\": "
+                                  "{\"tokens\": [\"t\"], \"layers\": [",
+                                  seed ? "," : "", seed,
+                                  arm == 1 && seed == 0 ? "diverged" : "done");
             for (int layer = 0; layer < 4; layer++) {
                 sluice__strbuf_printf(b, "%s[\"map-%d-%d-%d:", layer ? "," : "", arm, seed, layer);
                 for (size_t i = 0; i < bytes; i++) sluice__strbuf_add(b, "A", 1);
@@ -153,7 +170,8 @@ static void long_curves_are_thinned_but_keep_spikes(void **state) {
     (void)state;
     enum { POINTS = 150000, SPIKE = 77777 };
     sluice__strbuf b = {0};
-    sluice__strbuf_puts(&b, "{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", \"runs\": [{\"seed\": 1, \"status\": \"done\", "
+    sluice__strbuf_puts(&b, "{\"format\": \"sluice-study-1\", \"arms\": [{\"name\": \"a\", "
+                            "\"runs\": [{\"seed\": 1, \"status\": \"done\", "
                             "\"train\": {\"spikes\": {\"events\": [77777]}, \"step\": [0");
     for (int i = 1; i < POINTS; i++) sluice__strbuf_printf(&b, ",%d", i);
     sluice__strbuf_puts(&b, "], \"loss\": [0.5");
@@ -161,7 +179,9 @@ static void long_curves_are_thinned_but_keep_spikes(void **state) {
     sluice__strbuf_puts(&b, "]}}]}]}");
     assert_false(b.failed);
     char *html = written(b.data), *data = strstr(html, "id=\"data\"");
-    assert_int_equal(count(data, ",1.5"), POINTS / 3); /* every third of the 149999 and the last one, without the first */
+    assert_int_equal(count(data, ",1.5"),
+                     POINTS /
+                         3); /* every third of the 149999 and the last one, without the first */
     assert_int_equal(count(data, ",9.25"), 1);
     assert_non_null(strstr(data, "77775,77777,77778,"));
     assert_non_null(strstr(data, "149997,149999]"));

@@ -81,7 +81,7 @@ function summaryColumns(study) {
         },
         {
             label: "First-token peak",
-            unit: "× median |h|",
+            unit: "×\u00a0median |h|",
             best: "min",
             of: MEASURES.peak.of,
             format: (v) => significant(v, 3),
