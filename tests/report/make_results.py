@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes made-up study results, the same bytes every time, for looking at the report and for testing it.
 
-    make_results.py CASE > results.json      CASE: default, large, broken, hostile, tiny, bare
+    make_results.py CASE > results.json      CASE: default, large, broken, hostile, mixed, tiny, bare
 
 The numbers are drawn at random around what small studies show; they stand for nothing and are used nowhere else.
 """
@@ -476,6 +476,16 @@ def hostile():
     return out
 
 
+def mixed():
+    """Arms with windows and token sets of their own: their uniform shares differ and their losses do not compare."""
+    out = study(Maker("mixed", 2, 2, 1), THREE, "Arms on different data", steps=480)
+    out["arms"][2]["data_set"] = 1
+    out["arms"][2]["uniform_share"] = {"all": 0.042, "from_1": 0.035, "from_4": 0.029, "from_quarter": 0.014}
+    out["arms"][2]["options"] = {"seq_len": "128", "learning_rate": "0.001"}
+    out["comparisons"][1]["loss_difference"] = None
+    return out
+
+
 def tiny():
     return study(Maker("tiny", 1, 1, 1, seq_len=32), THREE[:2], "The smallest study", steps=240)
 
@@ -492,6 +502,7 @@ CASES = {
     "large": large,
     "broken": broken,
     "hostile": hostile,
+    "mixed": mixed,
     "tiny": tiny,
     "bare": bare,
 }

@@ -119,6 +119,7 @@ def blank_canvases(page):
         ("broken", 400, False),
         ("hostile", 1280, False),
         ("hostile", 400, False),
+        ("mixed", 1280, False),
         ("tiny", 1280, False),
         ("bare", 1280, False),
     ],
@@ -170,6 +171,17 @@ def test_values_of_the_summary(chromium, pages):
     means = [sum(run["eval"]["loss"] for run in arm["runs"]) for arm in results["arms"]]
     assert best == means.index(min(means))
     assert page.value("document.querySelectorAll('#tab-summary tr.inner').length") == 6
+    page.close()
+
+
+def test_arms_on_different_data(chromium, pages):
+    """No arm is called best by a loss that cannot be compared, and each window length has its uniform share."""
+    page = chromium.open(pages("mixed"))
+    best = "[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].map(r => r.children[2].classList.contains('best'))"
+    assert page.value(best) == [False, False, False]
+    text = page.value("document.querySelector('#summary').textContent")
+    assert "losses per token cannot be compared" in text and "uniform: 0.014" in text and "uniform: 0.028" in text
+    assert "options.seq_len" in page.value("document.querySelector('#tab-arms').textContent")
     page.close()
 
 

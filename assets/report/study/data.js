@@ -53,6 +53,27 @@ function makeStudy(raw) {
     return {raw, arms, baseline, layers, hidden: new Set()};
 }
 
+/* What uniform attention gives to position 0. Arms with a window of their own have a value of their own. */
+function uniformOf(study, arm, range) {
+    return number(arm.raw, "uniform_share", range) ?? number(study.raw, "uniform_share", range);
+}
+
+/* Reference lines for the shown arms: one, or one per window length with the names of its arms. */
+function uniformMarks(study, range) {
+    const names = new Map();
+    for (const arm of shownArms(study)) {
+        const value = uniformOf(study, arm, range);
+        if (value !== null) names.set(value, [...(names.get(value) || []), arm.name]);
+    }
+    if (names.size < 2) return [...names.keys()].map((y) => ({y, label: "uniform attention"}));
+    return [...names].map(([y, of]) => ({y, label: "uniform: " + plain(of.join(", "), 30)}));
+}
+
+/* Losses per token can be compared only between arms that were trained on the same tokens. */
+function sameData(study) {
+    return new Set(study.arms.map((arm) => number(arm.raw, "data_set"))).size < 2;
+}
+
 function isGated(arm) {
     const position = text(arm, "gate", "position");
     return position

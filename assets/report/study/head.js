@@ -142,7 +142,6 @@ function armMarks(arm, of) {
 }
 
 function overviewFigure(study) {
-    const uniform = number(study.raw, "uniform_share", "from_quarter");
     return figure({
         id: "fig-overview",
         wide: true,
@@ -150,14 +149,15 @@ function overviewFigure(study) {
         caption: "Large mark: mean over seeds; pale marks: single seeds. Each panel has its own axis.",
         draw: (host, fig) => {
             const arms = shownArms(study);
+            const uniform = uniformMarks(study, "from_quarter");
             const panels = Object.entries(MEASURES).map(([key, m]) => ({
                 title: m.title,
                 unit: m.unit,
                 marks: arms.map((arm) => armMarks(arm, m.of)),
                 zero: key === "share" || key === "gate" || key === "small",
                 reference:
-                    key === "share" && uniform !== null
-                        ? {value: uniform, label: "uniform " + share(uniform)}
+                    key === "share" && uniform.length === 1
+                        ? {value: uniform[0].y, label: "uniform " + share(uniform[0].y)}
                         : null,
             }));
             if (!panels.some((p) => p.marks.some((m) => m.length)))

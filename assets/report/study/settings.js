@@ -57,15 +57,26 @@ function machineTable(study) {
     );
 }
 
+const MOST_SETTINGS = 24;
+
 /* Settings in which arms differ, one column per setting: what they share is in the configuration below. */
 function armSettings(study) {
     const flat = study.arms.map((arm) =>
-        flatten({gate: get(arm.raw, "gate"), config: get(arm.raw, "config")}),
+        flatten({
+            gate: get(arm.raw, "gate"),
+            config: get(arm.raw, "config"),
+            options: get(arm.raw, "options"),
+        }),
     );
-    /* A configuration repeats its gate under keys of its own. */
-    const keys = [...new Set(flat.flatMap((m) => [...m.keys()]))]
-        .filter((key) => !key.startsWith("config.gate_") && new Set(flat.map((m) => m.get(key))).size > 1)
-        .slice(0, 24);
+    const all = new Set(flat.flatMap((m) => [...m.keys()]));
+    /* A configuration repeats its gate under keys of its own, and options repeat the configuration. */
+    const repeated = (key) =>
+        /^(config|options)\.gate_/.test(key) ||
+        (key.startsWith("options.") && all.has(key.replace("options", "config")));
+    const differing = [...all].filter(
+        (key) => !repeated(key) && new Set(flat.map((m) => m.get(key))).size > 1,
+    );
+    const keys = differing.slice(0, MOST_SETTINGS);
     if (!keys.length) return null;
     const rows = study.arms.map((arm, i) => ({
         name: arm.name,
@@ -82,6 +93,14 @@ function armSettings(study) {
         caption: "Settings in which the arms differ",
         rows,
         columns: [{label: "Arm"}].concat(keys.map((key) => ({label: plain(key, 60)}))),
+        note:
+            differing.length > keys.length
+                ? "The first " +
+                  keys.length +
+                  " of " +
+                  differing.length +
+                  " differing settings; the blocks below have all."
+                : null,
     });
 }
 
@@ -118,7 +137,13 @@ function rawBlocks(study) {
         "div",
         {class: "raw"},
         block("Recipe", get(study.raw, "recipe")),
-        study.arms.map((arm) => block("Configuration of " + arm.name, get(arm.raw, "config"))),
+        study.arms.map((arm) =>
+            block("Configuration and options of " + arm.name, {
+                gate: get(arm.raw, "gate"),
+                config: get(arm.raw, "config"),
+                options: get(arm.raw, "options"),
+            }),
+        ),
         block("Runs and where their models are", runs),
     );
 }

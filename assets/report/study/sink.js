@@ -30,9 +30,7 @@ function shareByLayer(study) {
         lead: () => valuesInWords(shownArms(study), MEASURES.share.of, share),
         controls: [selectControl("range", "Queries", RANGES)],
         pick: (layer, values) => number(layer, "f_attn", values.range),
-        marks: (values) => [
-            {y: number(study.raw, "uniform_share", values.range), label: "uniform attention"},
-        ],
+        marks: (values) => uniformMarks(study, values.range),
     });
 }
 
@@ -48,11 +46,10 @@ function shareOverSteps(study) {
             const arms = shownArms(study);
             const series = armSeries(arms, (run) => probePoints(run, "first_token_share", fig.values.layer));
             if (!series.length) return {empty: whyNoRuns(study, "probes during training")};
-            const uniform = number(study.raw, "uniform_share", "from_quarter");
             linePlot(host, fig, {
                 label: "First-token share over training steps",
                 series,
-                marks: uniform !== null ? [{y: uniform, label: "uniform attention"}] : [],
+                marks: uniformMarks(study, "from_quarter"),
                 x: {label: "step"},
                 y: {label: "share of attention", zero: true, format: share},
             });
@@ -149,7 +146,10 @@ function shareByHead(study) {
         controls: [selectControl("range", "Queries", RANGES.slice(0, 2))],
         row: (layer, values) => list(layer, "f_attn_heads", values.range),
         max: (top) => Math.min(1, Math.max(0.1, Math.ceil(top * 10 - 1e-9) / 10)),
-        reference: (values) => ({value: number(study.raw, "uniform_share", values.range), label: "uniform"}),
+        reference: (values) => {
+            const marks = uniformMarks(study, values.range);
+            return marks.length === 1 ? {value: marks[0].y, label: "uniform"} : null;
+        },
     });
 }
 

@@ -19,25 +19,26 @@ const cellOf = (values, format, note) => {
     return {value, text: format(value), spread: spreadText(values, format), note};
 };
 
-/* Columns: how a run gives the value, and how it reads. Those without `of` are filled from the arm. */
+/* Columns: how a run gives the value, how it reads, what stands below it. */
 function summaryColumns(study) {
-    const uniform = number(study.raw, "uniform_share", "from_quarter"),
-        r =
-            (...path) =>
-            (run) =>
-                number(run.raw, ...path);
+    const uniform = new Set(study.arms.map((arm) => uniformOf(study, arm, "from_quarter")));
+    const same = sameData(study);
+    const r =
+        (...path) =>
+        (run) =>
+            number(run.raw, ...path);
     return [
         {
             label: "Held-out loss",
             unit: "nats/token",
-            best: "min",
+            best: same ? "min" : null,
             of: MEASURES.loss.of,
             format: (v) => fixed(v, 3),
             title: "Mean cross entropy on held-out text, per token",
         },
         {
             label: "Perplexity",
-            best: "min",
+            best: same ? "min" : null,
             of: r("eval", "perplexity"),
             format: (v) => significant(v, 4),
             title: "exp(loss)",
@@ -51,8 +52,11 @@ function summaryColumns(study) {
         },
         {
             label: "First-token share",
-            unit: uniform !== null ? "uniform: " + share(uniform) : null,
+            unit:
+                uniform.size === 1 && isNumber([...uniform][0]) ? "uniform: " + share([...uniform][0]) : null,
             best: "min",
+            note: (arm) =>
+                uniform.size > 1 ? "uniform: " + share(uniformOf(study, arm, "from_quarter")) : null,
             of: MEASURES.share.of,
             format: share,
             title: "Mean attention on position 0, queries from T/4 on, over heads, layers and windows",
@@ -63,7 +67,10 @@ function summaryColumns(study) {
             best: "min",
             of: r("inspect", "sink_heads"),
             format: (v) => significant(v, 3),
-            total: r("inspect", "heads"),
+            note: (arm) => {
+                const heads = mean(countedRuns(arm).map(r("inspect", "heads")));
+                return heads !== null ? "of " + count(heads) : null;
+            },
             title: "Heads whose mean share on position 0 exceeds 0.3",
         },
         {
@@ -156,15 +163,7 @@ function summaryTable(study) {
                     .filter(Boolean)
                     .join(" · ") || null,
             cells: [parameters].concat(
-                columns.map((c) =>
-                    cellOf(
-                        runs.map(c.of),
-                        c.format,
-                        c.total && mean(runs.map(c.total)) !== null
-                            ? "of " + count(mean(runs.map(c.total)))
-                            : null,
-                    ),
-                ),
+                columns.map((c) => cellOf(runs.map(c.of), c.format, c.note ? c.note(arm) : null)),
             ),
             inner: arm.runs.map((run) => ({
                 name: "seed " + run.seed,
@@ -187,7 +186,11 @@ function summaryTable(study) {
             },
         ].concat(columns),
         rows,
-        note: "▸ opens the single seeds.",
+        note:
+            "▸ opens the single seeds." +
+            (sameData(study)
+                ? ""
+                : " Arms were trained on different tokens: their losses per token cannot be compared."),
     });
 }
 
