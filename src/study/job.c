@@ -169,9 +169,11 @@ static const char *status_word(sluice_status st) {
     return st == SLUICE_OK ? "done" : st == SLUICE_ERR_NUMERIC ? "diverged" : "failed";
 }
 
-static void set_outcome(const work *w, json_t *run, sluice_status st, const sluice_error *why) {
+static void set_outcome(const work *w, json_t *run, sluice_status st, sluice_error *why) {
     json_object_set_new(run, "status", json_string(status_word(st)));
     if (st == SLUICE_OK) return;
+    char *hint = strstr(why->message, "; the last checkpoint is"); /* the trainer's; it will have been removed */
+    if (hint) *hint = '\0';
     json_object_set_new(run, "error", json_string(why->message));
     sluice__log(SLUICE_LOG_WARNING, "%s seed %lld %s: %s", w->arm->name, (long long)seed_of(w->job), status_word(st),
                 why->message);

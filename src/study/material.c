@@ -14,11 +14,12 @@
 
 enum { SPLIT_SEED = 0 };
 
-/* Where the text comes from while entries are made. */
+/* Where the text comes from while entries are made: files, or documents in memory (the embedded corpus, standard input). */
 typedef struct source {
     const char *const *texts;
     int num_texts;
-    sluice__corpus corpus; /* without texts */
+    bool in_memory;
+    sluice__corpus corpus;
     sluice_document *documents;
 } source;
 
@@ -27,17 +28,49 @@ static void source_free(source *s) {
     sluice__free(s->documents);
 }
 
-static sluice_status open_embedded(source *s, sluice__material *m, sluice_error *err) {
-    SLUICE__TRY(sluice__corpus_embedded(&s->corpus, err));
+/* Points documents into the corpus. */
+static sluice_status use_corpus(source *s, sluice__material *m, sluice_error *err) {
     size_t n = (size_t)s->corpus.count;
+    s->in_memory = true;
     s->documents = sluice__calloc(n, sizeof *s->documents, SLUICE__MEM_DATA);
     if (!s->documents) return sluice__no_memory(err, n * sizeof *s->documents, "documents");
     for (size_t i = 0; i < n; i++)
         s->documents[i] = (sluice_document){s->corpus.text + s->corpus.offsets[i],
                                             s->corpus.offsets[i + 1] - s->corpus.offsets[i]};
-    snprintf(m->source, sizeof m->source, "embedded: %s", s->corpus.source);
     m->bytes = (int64_t)s->corpus.offsets[n];
     return SLUICE_OK;
+}
+
+static sluice_status open_embedded(source *s, sluice__material *m, sluice_error *err) {
+    SLUICE__TRY(sluice__corpus_embedded(&s->corpus, err));
+    snprintf(m->source, sizeof m->source, "embedded: %s", s->corpus.source);
+    return use_corpus(s, m, err);
+}
+
+static sluice_status add_document(sluice__corpus *c, size_t end, sluice_error *err) {
+    size_t *grown = sluice__realloc(c->offsets, (size_t)c->count + 2, sizeof *grown, SLUICE__MEM_DATA);
+    if (!grown) return sluice__no_memory(err, ((size_t)c->count + 2) * sizeof *grown, "documents");
+    c->offsets = grown;
+    c->offsets[++c->count] = end;
+    return SLUICE_OK;
+}
+
+/* Standard input can be read only once, and the text is needed twice (tokenizer, then tokens). */
+static sluice_status read_into_memory(source *s, sluice_error *err) {
+    sluice__text_source *files;
+    sluice__text_piece piece;
+    sluice__strbuf text = {0};
+    SLUICE__TRY(sluice__text_source_open(&files, s->texts, s->num_texts, NULL, 0, err));
+    sluice_status st;
+    while ((st = sluice__text_source_next(files, &piece, err)) == SLUICE_OK && piece.data) {
+        sluice__strbuf_add(&text, piece.data, piece.size);
+        st = text.failed ? sluice__no_memory(err, text.size, "text") : add_document(&s->corpus, text.size, err);
+        if (st != SLUICE_OK) break;
+    }
+    sluice__text_source_close(files);
+    s->corpus.text = text.data;
+    if (st == SLUICE_OK && s->corpus.count == 0) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "text: no text in the input");
+    return st;
 }
 
 static const char *base_name(const char *path) {
@@ -46,18 +79,24 @@ static const char *base_name(const char *path) {
 }
 
 /* Names for the report; sizes where they are plain files. */
-static sluice_status describe_texts(const source *s, sluice__material *m, sluice_error *err) {
+static sluice_status open_texts(source *s, sluice__material *m, sluice_error *err) {
     size_t used = 0;
+    bool any_standard_input = false;
     for (int i = 0; i < s->num_texts; i++) {
-        struct stat found;
-        if (stat(s->texts[i], &found) != 0)
+        struct stat found = {0};
+        bool standard_input = !strcmp(s->texts[i], "-");
+        if (!standard_input && stat(s->texts[i], &found) != 0)
             return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot be read: %s", s->texts[i], strerror(errno));
+        any_standard_input |= standard_input;
         if (!S_ISREG(found.st_mode)) m->bytes = -1;
         else if (m->bytes >= 0) m->bytes += found.st_size;
-        int n = snprintf(m->source + used, sizeof m->source - used, "%s%s", i ? ", " : "", base_name(s->texts[i]));
+        int n = snprintf(m->source + used, sizeof m->source - used, "%s%s", i ? ", " : "",
+                         standard_input ? "standard input" : base_name(s->texts[i]));
         used += (size_t)n < sizeof m->source - used ? (size_t)n : sizeof m->source - used - 1;
     }
-    return SLUICE_OK;
+    if (!any_standard_input) return SLUICE_OK;
+    SLUICE__TRY(read_into_memory(s, err));
+    return use_corpus(s, m, err);
 }
 
 static sluice_status list_texts(char out[SLUICE_TRAIN_LIST], const source *s, sluice_error *err) {
@@ -76,7 +115,7 @@ static sluice_status list_texts(char out[SLUICE_TRAIN_LIST], const source *s, sl
 
 static sluice_status text_entry(sluice__material_entry *e, const source *s, sluice_train_params *p, int vocab_size,
                                 sluice_error *err) {
-    if (s->num_texts == 0) {
+    if (s->in_memory) {
         SLUICE__TRY(sluice_train_tokenizer_on_text(&e->tokenizer, p, vocab_size, s->documents, s->corpus.count, err));
         SLUICE__TRY(sluice_dataset_from_text(&e->dataset, p, e->tokenizer, s->documents, s->corpus.count, err));
     } else {
@@ -90,7 +129,7 @@ static sluice_status text_entry(sluice__material_entry *e, const source *s, slui
 
 /* The bytes whose bigrams the chain imitates: all texts, one behind the other. */
 static sluice_status whole_text(sluice__strbuf *out, const source *s, sluice_error *err) {
-    if (s->num_texts == 0) {
+    if (s->in_memory) {
         sluice__strbuf_add(out, s->corpus.text, s->corpus.offsets[s->corpus.count]);
         return out->failed ? sluice__no_memory(err, out->size, "text") : SLUICE_OK;
     }
@@ -153,7 +192,7 @@ sluice_status sluice__material_new(sluice__material *out, const sluice__recipe *
                                    int num_texts, sluice_error *err) {
     *out = (sluice__material){0};
     source s = {.texts = texts, .num_texts = num_texts};
-    sluice_status st = num_texts ? describe_texts(&s, out, err) : open_embedded(&s, out, err);
+    sluice_status st = num_texts ? open_texts(&s, out, err) : open_embedded(&s, out, err);
     if (st == SLUICE_OK) st = make_entries(out, recipe, &s, err);
     source_free(&s);
     if (st != SLUICE_OK) sluice__material_free(out);

@@ -63,6 +63,27 @@ static inline void drop_times(json_t *v) {
     if (cost) json_object_del(cost, "text"), json_object_del(cost, "verdict");
 }
 
+/* Fails with the place of the first difference. */
+static inline void assert_same_json(const json_t *a, const json_t *b, const char *path) {
+    char inside[512];
+    const char *key;
+    json_t *v;
+    size_t i;
+    if (json_equal(a, b)) return;
+    if (json_is_object(a) && json_is_object(b))
+        for (void *at = json_object_iter((json_t *)(uintptr_t)a); at; at = json_object_iter_next((json_t *)(uintptr_t)a, at)) {
+            key = json_object_iter_key(at);
+            snprintf(inside, sizeof inside, "%s.%s", path, key);
+            assert_same_json(json_object_iter_value(at), json_object_get(b, key), inside);
+        }
+    json_array_foreach(a, i, v) {
+        snprintf(inside, sizeof inside, "%s[%zu]", path, i);
+        assert_same_json(v, json_array_get(b, i), inside);
+    }
+    char *x = json_dumps(a, JSON_ENCODE_ANY), *y = b ? json_dumps(b, JSON_ENCODE_ANY) : NULL;
+    fail_msg("%s: %.200s\nbut: %.200s", path, x, y ? y : "absent");
+}
+
 static inline json_t *load_results(const char *dir) {
     char path[1024];
     sluice_error err = {0};

@@ -139,7 +139,7 @@ static void test_interrupted(void **state) {
     json_t *a = load_results(whole.out), *b = load_results(parts.out);
     drop_times(a);
     drop_times(b);
-    assert_true(json_equal(a, b));
+    assert_same_json(a, b, "results");
     json_decref(a);
     json_decref(b);
 }
@@ -161,7 +161,7 @@ static void test_lost_result(void **state) {
     json_t *b = load_results(s.out);
     drop_times(a);
     drop_times(b);
-    assert_true(json_equal(a, b));
+    assert_same_json(a, b, "results");
     json_decref(a);
     json_decref(b);
 }
