@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { JSON_LIMIT = 256 << 20 };
@@ -42,10 +43,21 @@ sluice_status sluice__json_load(json_t **root, const char *path, sluice_error *e
     return st;
 }
 
+/* 15 digits when they say the same as 17: then 1e-6 is written as a person would. */
+static size_t real_digits(const json_t *root) {
+    size_t flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15);
+    char *text = json_dumps(root, flags);
+    json_t *again = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+    size_t digits = again && json_equal(root, again) ? 15 : 17;
+    json_decref(again);
+    free(text);
+    return digits;
+}
+
 sluice_status sluice__json_save(const json_t *root, const char *path, sluice_error *err) {
     sluice__atomic_file w;
     SLUICE__TRY(sluice__atomic_open(&w, path, err));
-    if (json_dumpf(root, w.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY) != 0 ||
+    if (json_dumpf(root, w.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(real_digits(root)) | JSON_ENCODE_ANY) != 0 ||
         fputc('\n', w.stream) == EOF) {
         sluice__atomic_abort(&w);
         return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot write JSON (full disk, or a number that is not finite)", path);

@@ -17,7 +17,8 @@ typedef struct sluice__json {
 /* Parses a file of at most 256 MiB. *root is owned by the caller (json_decref). Duplicate keys are refused. */
 sluice_status sluice__json_load(json_t **root, const char *path, sluice_error *err);
 sluice_status sluice__json_parse(json_t **root, const char *text, size_t size, const char *file, sluice_error *err);
-/* Writes atomically, two-space indent, keys in insertion order, reals with 17 digits. */
+/* Writes atomically, two-space indent, keys in insertion order, reals with 15 digits, or with 17 where 15 would
+ * change one. */
 sluice_status sluice__json_save(const json_t *root, const char *path, sluice_error *err);
 
 sluice__json sluice__json_view(json_t *root, const char *file);

@@ -18,6 +18,8 @@ typedef struct transfer {
     int source; /* in the store */
     sluice__slot slot;
     int layer;
+    float *to, *gate; /* destination; for a packed q_proj also that of the gate */
+    bool nonfinite;
 } transfer;
 
 typedef struct loader {
@@ -94,7 +96,7 @@ static sluice_status plan_tensor(loader *l, int layer, sluice__slot slot, sluice
     if (!ndim) return SLUICE_OK;
     char *name = sluice__family_tensor_name(&l->layout, slot, layer);
     if (!name) return sluice__no_memory(err, 64, "a tensor name");
-    transfer x = {sluice__store_find(l->store, name), slot, layer};
+    transfer x = {.source = sluice__store_find(l->store, name), .slot = slot, .layer = layer};
     sluice_status st = x.source < 0 ? missing(l, name, slot, err)
                                     : check_tensor(l, sluice__store_at(l->store, x.source), &x, shape, ndim, err);
     sluice__free(name);
@@ -151,15 +153,14 @@ typedef struct sink {
     const loader *loader;
     const transfer *transfer;
     const sluice__store_tensor *from;
-    float *to, *gate;      /* destination; for a packed q_proj also that of the gate */
-    int64_t columns;       /* of a row at its destination */
-    bool one_plus;         /* a norm stored as w - 1 */
+    int64_t columns; /* of a row at its destination */
+    bool one_plus;   /* a norm stored as w - 1 */
     bool nonfinite;
 } sink;
 
 static sluice_status put_packed(const sink *s, int64_t r, const float *values, sluice_error *err) {
     sluice__packed_row p = sluice__packed_row_of(&s->loader->config, &s->loader->layout, s->transfer->layer, r);
-    float *to = (p.gate ? s->gate : s->to) + p.row * s->columns;
+    float *to = (p.gate ? s->transfer->gate : s->transfer->to) + p.row * s->columns;
     size_t bytes = (size_t)s->columns * sizeof *to;
     if (p.repeat && memcmp(to, values, bytes))
         return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: row %lld differs from the gate row of its head, but config.json says "
@@ -182,12 +183,12 @@ static sluice_status put_row(void *user, int64_t r, const float *values, sluice_
     sink *s = user;
     int64_t count = s->from->ndim == 2 ? s->from->shape[1] : s->from->shape[0];
     s->nonfinite |= any_nonfinite(values, count);
-    if (s->gate && s->from->ndim == 2) return put_packed(s, r, values, err);
-    if (s->gate) { /* a bias: every element is a row */
+    if (s->transfer->gate && s->from->ndim == 2) return put_packed(s, r, values, err);
+    if (s->transfer->gate) { /* a bias: every element is a row */
         for (int64_t i = 0; i < count; i++) SLUICE__TRY(put_packed(s, i, values + i, err));
         return SLUICE_OK;
     }
-    float *to = s->to + r * count;
+    float *to = s->transfer->to + r * count;
     memcpy(to, values, (size_t)count * sizeof *to);
     for (int64_t i = 0; s->one_plus && i < count; i++) to[i] += 1.0F;
     return SLUICE_OK;
@@ -199,28 +200,57 @@ static float *destination(const loader *l, sluice__slot slot, int layer, int *at
     return l->model->flat + l->model->tensors[*at].offset;
 }
 
-static sluice_status read_all(loader *l, sluice_error *err) {
-    int at = 0, bad = 0;
-    sluice__strbuf names = {0};
-    sluice_status st = SLUICE_OK;
-    for (int i = 0; i < l->num_transfers && st == SLUICE_OK; i++) {
-        const transfer *x = &l->transfers[i];
-        sink s = {.loader = l, .transfer = x, .from = sluice__store_at(l->store, x->source)};
-        s.to = destination(l, x->slot, x->layer, &at);
-        s.columns = s.from->ndim == 2 ? s.from->shape[1] : 1;
-        if (is_q(x->slot) && sluice__packed_gate_rows(&l->config, &l->layout, x->layer)) {
-            int gate_at = at;
-            s.gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS, x->layer, &gate_at);
-        }
-        s.one_plus = sluice__slot_kind_of(x->slot) == SLUICE__KIND_NORM && l->config.norm == SLUICE_NORM_ONE_PLUS;
-        st = sluice__store_read(l->store, x->source, put_row, &s, err);
-        if (s.nonfinite && bad++ < 4) sluice__strbuf_printf(&names, "%s%s", names.size ? ", " : "", s.from->name);
+static void find_destinations(loader *l) {
+    int at = 0;
+    for (int i = 0; i < l->num_transfers; i++) {
+        transfer *x = &l->transfers[i];
+        x->to = destination(l, x->slot, x->layer, &at);
+        if (!is_q(x->slot) || !sluice__packed_gate_rows(&l->config, &l->layout, x->layer)) continue;
+        int gate_at = at;
+        x->gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS, x->layer, &gate_at);
     }
-    if (bad && st == SLUICE_OK)
+}
+
+static sluice_status read_one(loader *l, transfer *x, sluice_error *err) {
+    sink s = {.loader = l, .transfer = x, .from = sluice__store_at(l->store, x->source)};
+    s.columns = s.from->ndim == 2 ? s.from->shape[1] : 1;
+    s.one_plus = sluice__slot_kind_of(x->slot) == SLUICE__KIND_NORM && l->config.norm == SLUICE_NORM_ONE_PLUS;
+    sluice_status st = sluice__store_read(l->store, x->source, put_row, &s, err);
+    x->nonfinite = s.nonfinite;
+    return st;
+}
+
+/* Tensors go to different places, so threads share them out, where the files can be read by several at once. Of several
+ * errors the one of the first tensor is kept. */
+static sluice_status read_all(loader *l, sluice_error *err) {
+    int failed = l->num_transfers;
+    sluice_status st = SLUICE_OK;
+#pragma omp parallel for schedule(dynamic) if (sluice__store_is_mapped(l->store))
+    for (int i = 0; i < l->num_transfers; i++) {
+        sluice_error mine = {0};
+        if (i > failed) continue;
+        sluice_status one = read_one(l, &l->transfers[i], &mine);
+        if (one == SLUICE_OK) continue;
+#pragma omp critical(sluice_load_error)
+        if (i < failed) {
+            failed = i;
+            st = one;
+            if (err) *err = mine;
+        }
+    }
+    return st;
+}
+
+static void report_nonfinite(const loader *l) {
+    int bad = 0;
+    sluice__strbuf names = {0};
+    for (int i = 0; i < l->num_transfers; i++)
+        if (l->transfers[i].nonfinite && bad++ < 4)
+            sluice__strbuf_printf(&names, "%s%s", names.size ? ", " : "", sluice__store_at(l->store, l->transfers[i].source)->name);
+    if (bad)
         sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s NaN or infinite values: %s%s", l->dir, bad, bad == 1 ? " has" : "s have",
                     names.data ? names.data : "", bad > 4 ? ", ..." : "");
     sluice__strbuf_free(&names);
-    return st;
 }
 
 /* ---- the whole ---- */
@@ -250,8 +280,12 @@ sluice_status sluice_model_load(sluice_model **out, const char *path, const slui
     if (st == SLUICE_OK) st = sluice__store_open(&l.store, path, err);
     if (st == SLUICE_OK) st = plan(&l, err);
     if (st == SLUICE_OK) st = make_model(&l, err);
-    if (st == SLUICE_OK) report_unused(&l);
-    if (st == SLUICE_OK) st = read_all(&l, err);
+    if (st == SLUICE_OK) {
+        report_unused(&l);
+        find_destinations(&l);
+        st = read_all(&l, err);
+    }
+    if (st == SLUICE_OK) report_nonfinite(&l);
     if (st == SLUICE_OK) *out = l.model;
     else sluice_model_free(l.model);
     sluice__store_close(l.store);

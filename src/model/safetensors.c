@@ -9,6 +9,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { LENGTH_FIELD = 8, MAX_HEADER = 100 << 20, MAX_TENSORS = 1 << 20, ALIGNMENT = 64 };
 
@@ -197,6 +199,16 @@ const sluice__st_tensor *sluice__safetensors_find(const sluice__safetensors *f, 
         else lo = mid + 1;
     }
     return NULL;
+}
+
+/* Whole pages inside the tensor only: neighbours may be in use by another thread, which would merely read them again. */
+void sluice__safetensors_done(const sluice__safetensors *f, const sluice__st_tensor *t) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)t->data;
+    uintptr_t end = begin + (uintptr_t)t->count * (uintptr_t)sluice__dtype_size(t->dtype);
+    (void)f;
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+    if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
 const char *sluice__safetensors_path(const sluice__safetensors *f) {

@@ -28,6 +28,8 @@ int sluice__safetensors_count(const sluice__safetensors *file);
 /* Tensors stand in the order of their data. */
 const sluice__st_tensor *sluice__safetensors_at(const sluice__safetensors *file, int index);
 const sluice__st_tensor *sluice__safetensors_find(const sluice__safetensors *file, const char *name); /* or NULL */
+/* The tensor will not be read again soon: its pages need not stay in memory. */
+void sluice__safetensors_done(const sluice__safetensors *file, const sluice__st_tensor *tensor);
 const char *sluice__safetensors_path(const sluice__safetensors *file);
 /* Text of a __metadata__ entry, or NULL. */
 const char *sluice__safetensors_metadata(const sluice__safetensors *file, const char *key);

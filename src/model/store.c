@@ -205,6 +205,12 @@ int sluice__store_find(const sluice__store *s, const char *name) {
     return -1;
 }
 
+bool sluice__store_is_mapped(const sluice__store *s) {
+    for (int i = 0; i < s->num_files; i++)
+        if (!s->files[i].safe) return false;
+    return true;
+}
+
 /* Rows of a dense tensor in a map. */
 static sluice_status read_safe(const sluice__st_tensor *t, sluice__row_fn on_row, void *user, sluice_error *err) {
     int64_t rows = t->ndim == 2 ? t->shape[0] : 1, columns = t->ndim ? t->shape[t->ndim - 1] : 1;
@@ -223,7 +229,12 @@ static sluice_status read_safe(const sluice__st_tensor *t, sluice__row_fn on_row
 sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_row, void *user, sluice_error *err) {
     const sluice__store_tensor *t = &s->tensors[index];
     const source *f = &s->files[t->source];
-    if (f->safe) return read_safe(sluice__safetensors_at(f->safe, t->entry), on_row, user, err);
+    if (f->safe) {
+        const sluice__st_tensor *tensor = sluice__safetensors_at(f->safe, t->entry);
+        sluice_status st = read_safe(tensor, on_row, user, err);
+        sluice__safetensors_done(f->safe, tensor);
+        return st;
+    }
     return sluice__torch_bin_read(f->bin, t->entry, on_row, user, err);
 }
 

@@ -23,6 +23,8 @@ int sluice__store_count(const sluice__store *store);
 const sluice__store_tensor *sluice__store_at(const sluice__store *store, int index);
 int sluice__store_find(const sluice__store *store, const char *name); /* index or -1 */
 
+/* Whether several threads may read (different) tensors at once. */
+bool sluice__store_is_mapped(const sluice__store *store);
 /* Calls on_row for every row of a matrix [rows, columns], or once for a vector, with the values as fp32. The tensor must
  * have one or two dimensions and a weight type. A status other than OK from on_row ends the reading with it. */
 sluice_status sluice__store_read(sluice__store *store, int index, sluice__row_fn on_row, void *user, sluice_error *err);

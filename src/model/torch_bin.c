@@ -11,7 +11,7 @@
 #include <string.h>
 #include <zip.h>
 
-enum { MAX_PICKLE = 32 << 20, MAX_SPAN = 64 << 20, COUNT_FIELD = 8 };
+enum { MAX_PICKLE = 32 << 20, MAX_SPAN = 64 << 20, BLOCK = 1 << 20, COUNT_FIELD = 8 };
 
 typedef struct legacy_storage {
     const char *key;
@@ -322,6 +322,7 @@ typedef struct source {
     const char *tensor;
     const unsigned char *data; /* old format */
     zip_file_t *stream;        /* zip */
+    bool seekable;             /* the entry is not compressed */
     size_t at;                 /* position of the stream */
 } source;
 
@@ -338,6 +339,7 @@ static sluice_status open_zip_storage(source *s, const sluice__pickle_storage *s
     if (index < 0) return bad_source(s, err, "its storage is not in the archive");
     if (zip_stat_index(s->bin->zip, (zip_uint64_t)index, 0, &stat) != 0 || !(stat.valid & ZIP_STAT_SIZE) || stat.size != bytes)
         return bad_source(s, err, "its storage has another size in the archive than in the dictionary");
+    s->seekable = (stat.valid & ZIP_STAT_COMP_METHOD) && stat.comp_method == ZIP_CM_STORE;
     s->stream = zip_fopen_index(s->bin->zip, (zip_uint64_t)index, 0);
     return s->stream ? SLUICE_OK : zip_problem(s->bin, s->tensor, zip_get_error(s->bin->zip), err);
 }
@@ -363,9 +365,9 @@ static sluice_status stream_read(source *s, unsigned char *out, size_t bytes, sl
     return SLUICE_OK;
 }
 
-/* Moves a stream forward to byte `to`; callers never move back. Entries of torch.save are stored, which lets libzip seek. */
+/* Moves a stream forward to byte `to`; callers never move back. (A failed zip_fseek would spoil the stream.) */
 static sluice_status stream_to(source *s, size_t to, sluice_error *err) {
-    if (to > s->at && zip_fseek(s->stream, (zip_int64_t)to, SEEK_SET) == 0) s->at = to;
+    if (to > s->at && s->seekable && zip_fseek(s->stream, (zip_int64_t)to, SEEK_SET) == 0) s->at = to;
     unsigned char skipped[4096];
     while (s->at < to) SLUICE__TRY(stream_read(s, skipped, to - s->at < sizeof skipped ? to - s->at : sizeof skipped, err));
     return SLUICE_OK;
@@ -404,17 +406,22 @@ static sluice_status new_buffer(const source *s, const rows *r, int64_t span, in
     return *out ? SLUICE_OK : sluice__no_memory(err, bytes, s->tensor);
 }
 
-/* Rows follow each other in the storage: one is in memory at a time. */
-static sluice_status read_row_by_row(source *s, const rows *r, int64_t offset, float *values, sluice__row_fn on_row, void *user,
-                                     sluice_error *err) {
-    size_t size = (size_t)sluice__dtype_size(r->dtype), bytes = (size_t)r->row_span * size;
+/* Rows follow each other in the storage. Dense ones are fetched by the block: a call for every row would cost more than the
+ * copying. */
+static sluice_status read_forward(source *s, const rows *r, int64_t offset, float *values, sluice__row_fn on_row, void *user,
+                                  sluice_error *err) {
+    int64_t size = sluice__dtype_size(r->dtype), per_block = 1;
+    if (r->row_stride == r->row_span && BLOCK / size / r->row_span > 1) per_block = BLOCK / size / r->row_span;
+    if (per_block > r->rows) per_block = r->rows;
     unsigned char *buffer;
-    sluice_status st = new_buffer(s, r, r->row_span, r->columns, &buffer, err);
+    const unsigned char *p = NULL;
+    sluice_status st = new_buffer(s, r, r->row_span * per_block, r->columns * per_block, &buffer, err);
     for (int64_t i = 0; i < r->rows && st == SLUICE_OK; i++) {
-        const unsigned char *p;
-        st = fetch(s, (size_t)(offset + i * r->row_stride) * size, bytes, buffer, &p, err);
+        int64_t in_block = i % per_block, left = r->rows - i < per_block ? r->rows - i : per_block;
+        if (!in_block)
+            st = fetch(s, (size_t)(offset + i * r->row_stride) * (size_t)size, (size_t)(left * r->row_span * size), buffer, &p, err);
         if (st != SLUICE_OK) break;
-        sluice__to_f32(values, r->dtype, p, r->column_stride, r->columns);
+        sluice__to_f32(values, r->dtype, p + in_block * r->row_span * size, r->column_stride, r->columns);
         st = on_row(user, i, values, err);
     }
     sluice__free(buffer);
@@ -447,7 +454,7 @@ sluice_status sluice__torch_bin_read(sluice__torch_bin *b, int index, sluice__ro
     sluice_status st = values ? open_source(&s, sluice__pickle_storage_of(b->pickle, place->storage), err)
                               : sluice__no_memory(err, (size_t)r.columns * sizeof *values, t->name);
     bool forward = r.rows == 1 || r.row_stride >= r.row_span;
-    if (st == SLUICE_OK) st = (forward ? read_row_by_row : read_whole)(&s, &r, place->offset, values, on_row, user, err);
+    if (st == SLUICE_OK) st = (forward ? read_forward : read_whole)(&s, &r, place->offset, values, on_row, user, err);
     if (s.stream) zip_fclose(s.stream);
     sluice__free(values);
     return st;

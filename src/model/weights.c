@@ -134,13 +134,21 @@ static void fill(float *x, int64_t count, float value) {
     for (int64_t i = 0; i < count; i++) x[i] = value;
 }
 
+/* The numbers depend on their index alone, so any number of threads makes the same. */
+static void fill_normal(float *x, int64_t count, uint64_t seed, uint64_t stream, float sd) {
+    enum { CHUNK = 1 << 14 };
+#pragma omp parallel for schedule(static) if (count > CHUNK)
+    for (int64_t first = 0; first < count; first += CHUNK) {
+        int64_t n = count - first < CHUNK ? count - first : CHUNK;
+        sluice__rng_fill_normal(x + first, n, seed, stream, first, 0.0F, sd);
+    }
+}
+
 static void init_tensor(const sluice_model *m, const sluice__tensor *t, uint64_t seed) {
     float *x = m->flat + t->offset;
     switch (sluice__slot_kind_of(t->slot)) {
     case SLUICE__KIND_NORM: fill(x, t->count, 1.0F); break;
-    case SLUICE__KIND_MATRIX:
-        sluice__rng_fill_normal(x, t->count, seed, sluice__hash_text(t->name), 0, 0.0F, (float)m->config.initializer_range);
-        break;
+    case SLUICE__KIND_MATRIX: fill_normal(x, t->count, seed, sluice__hash_text(t->name), (float)m->config.initializer_range); break;
     case SLUICE__KIND_BIAS:
     case SLUICE__KIND_GATE_PARAM: break; /* zero already */
     }
