@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice info: what a model directory, a configuration or a weight file holds; without a path, what the program runs on. */
+/* sluice info: what a model directory, a configuration or a weight file holds; without a path, what the program
+ * runs on. */
 #include "cli/cli.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -16,11 +17,15 @@ typedef struct options {
 } options;
 
 static const char about[] =
-    "Without PATH: version, CPU, threads, memory, and the version of every kernel in use. PATH may be a model directory, a\n"
-    "config.json, or a .safetensors or pytorch_model.bin file. Of a model it prints family, sizes, kinds of layers, the form of\n"
-    "the gate and where it is stored, parameters, work and memory, element types, and what keeps it from running here, if\n"
+    "Without PATH: version, CPU, threads, memory, and the version of every kernel in use. PATH may be a model "
+    "directory, a\n"
+    "config.json, or a .safetensors or pytorch_model.bin file. Of a model it prints family, sizes, kinds of "
+    "layers, the form of\n"
+    "the gate and where it is stored, parameters, work and memory, element types, and what keeps it from "
+    "running here, if\n"
     "anything does. Files are only looked at; the weights are read with --check-finite alone.";
-static const char example[] = "  sluice info out/quick/headwise --context 8192\n  sluice info --config config.json --json\n  sluice info";
+static const char example[] =
+    "  sluice info out/quick/headwise --context 8192\n  sluice info --config config.json --json\n  sluice info";
 
 static bool ends_with(const char *text, const char *tail) {
     size_t n = strlen(text), m = strlen(tail);
@@ -40,7 +45,8 @@ static int print(json_t *report, bool json) {
         const json_t *bad = json_object_get(report, "nonfinite_tensors");
         if (bad && !json_array_size(bad)) printf("  %-18sall weights are finite\n", "check");
         for (size_t i = 0; i < json_array_size(bad); i++)
-            printf("  %-18s%s has NaN or infinite values\n", "check", json_string_value(json_array_get(bad, i)));
+            printf("  %-18s%s has NaN or infinite values\n", "check",
+                   json_string_value(json_array_get(bad, i)));
     }
     json_decref(report);
     return failed ? CLI_FAILED : CLI_OK;
@@ -89,7 +95,8 @@ static sluice_status describe(json_t *report, const char *path, const options *o
     sluice_status st = add_config(report, config, o, err);
     sluice__free(config);
     if (st == SLUICE_OK) st = add_weights(report, path, o, err);
-    if (st == SLUICE_OK && o->check_finite && json_is_true(json_object_get(report, "supported"))) st = add_check(report, path, err);
+    if (st == SLUICE_OK && o->check_finite && json_is_true(json_object_get(report, "supported")))
+        st = add_check(report, path, err);
     return st;
 }
 
@@ -117,17 +124,22 @@ int cmd_info(int argc, const char **argv) {
         {"context", '\0', POPT_ARG_LONGLONG, &o.context, 0,
          "tokens for memory and work (default: the model's positions, at most 4096)", "N"},
         {"tensors", '\0', POPT_ARG_NONE, &o.tensors, 0, "list every tensor", NULL},
-        {"check-finite", '\0', POPT_ARG_NONE, &o.check_finite, 0, "load the weights and name tensors with NaN or infinite values", NULL},
+        {"check-finite", '\0', POPT_ARG_NONE, &o.check_finite, 0,
+         "load the weights and name tensors with NaN or infinite values", NULL},
         CLI_COMMON_OPTIONS(&o.common),
         POPT_TABLEEND};
     int code;
     poptContext ctx = cli_parse(argc, argv, table, "[PATH] [OPTIONS]", about, example, &code);
     if (!ctx) return code;
     const char *path = poptGetArg(ctx);
-    if (poptPeekArg(ctx)) code = cli_usage("info", "one PATH at most");
-    else if (path && o.config) code = cli_usage("info", "give PATH or --config, not both");
-    else if (o.context < 0 || o.context > 1 << 30) code = cli_usage("info", "--context: found %lld, expected 1..%d", o.context, 1 << 30);
-    else if (o.check_finite && !path) code = cli_usage("info", "--check-finite needs the PATH of a model directory");
+    if (poptPeekArg(ctx))
+        code = cli_usage("info", "one PATH at most");
+    else if (path && o.config)
+        code = cli_usage("info", "give PATH or --config, not both");
+    else if (o.context < 0 || o.context > 1 << 30)
+        code = cli_usage("info", "--context: found %lld, expected 1..%d", o.context, 1 << 30);
+    else if (o.check_finite && !path)
+        code = cli_usage("info", "--check-finite needs the PATH of a model directory");
     else {
         cli_common quiet = o.common;
         quiet.quiet = 1; /* nothing is computed: no line about the machine */

@@ -8,7 +8,8 @@
 
 /* The machine and the program. */
 json_t *info_machine(void);
-/* A configuration: sizes, layers, gate, counts, work and memory at `context` tokens (0 = the model's own, at most 4096). */
+/* A configuration: sizes, layers, gate, counts, work and memory at `context` tokens (0 = the model's own, at
+ * most 4096). */
 json_t *info_config(const sluice_config *config, long long context);
 /* Weight files: how many tensors and bytes of which type; with `list` every tensor. */
 json_t *info_weights(const sluice_weight_files *files, int list);

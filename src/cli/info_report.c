@@ -43,7 +43,10 @@ static json_t *gate_report(const sluice_config *c, const sluice_gate_spec *g) {
     set(o, "granularity", json_string(g->granularity == SLUICE_GATE_HEADWISE ? "headwise" : "elementwise"));
     set(o, "act", json_string(acts[g->act]));
     set(o, "op", json_string(g->op == SLUICE_GATE_ADD ? "add" : "multiply"));
-    set(o, "sharing", json_string(!g->shared ? "specific" : g->share_mean_logit ? "shared, mean of logits" : "shared, mean of scores"));
+    set(o, "sharing",
+        json_string(!g->shared            ? "specific"
+                    : g->share_mean_logit ? "shared, mean of logits"
+                                          : "shared, mean of scores"));
     set(o, "input", json_string(g->input_none ? "none" : "hidden"));
     set(o, "stored_in", json_string(g->input_none ? "a learned tensor" : packings[c->gate_packing]));
     return o;
@@ -128,7 +131,8 @@ static void count_up(json_t *o, const char *key, long long by) {
 static json_t *entry_report(const sluice_weight_entry *e) {
     json_t *shape = json_array();
     for (int i = 0; i < e->ndim; i++) json_array_append_new(shape, json_integer(e->shape[i]));
-    return json_pack("{s:s, s:s, s:o, s:s}", "name", e->name, "dtype", e->dtype, "shape", shape, "file", e->file);
+    return json_pack("{s:s, s:s, s:o, s:s}", "name", e->name, "dtype", e->dtype, "shape", shape, "file",
+                     e->file);
 }
 
 json_t *info_weights(const sluice_weight_files *files, int list) {
@@ -148,8 +152,10 @@ json_t *info_weights(const sluice_weight_files *files, int list) {
     set_int(o, "bytes", bytes);
     set(o, "dtypes", dtypes);
     set(o, "files", by_file);
-    if (list) set(o, "list", tensors);
-    else json_decref(tensors);
+    if (list)
+        set(o, "list", tensors);
+    else
+        json_decref(tensors);
     return o;
 }
 

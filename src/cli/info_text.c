@@ -34,9 +34,12 @@ static void print_kernels(const json_t *kernels, const char *wanted) {
     size_t column = 0;
     json_object_foreach((json_t *)(uintptr_t)kernels, kernel, version) {
         if (strcmp(json_string_value(version), wanted)) continue;
-        if (!column) label(wanted);
-        else if (column + strlen(kernel) + 2 > WIDTH) column = (size_t)printf(",\n%20s", "") - 22;
-        else column += (size_t)printf(", ");
+        if (!column)
+            label(wanted);
+        else if (column + strlen(kernel) + 2 > WIDTH)
+            column = (size_t)printf(",\n%20s", "") - 22;
+        else
+            column += (size_t)printf(", ");
         column += (size_t)printf("%s", kernel);
     }
     if (column) printf("\n");
@@ -54,7 +57,8 @@ void info_print_machine(const json_t *m) {
            sluice__format_bytes(b, (double)integer(m, "memory_available_bytes")));
     printf("kernels in use\n");
     static const char *const versions[] = {"ref", "avx2", "avx512", "oneDNN"};
-    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) print_kernels(get(m, "kernels"), versions[i]);
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
+        print_kernels(get(m, "kernels"), versions[i]);
 }
 
 /* ---- configuration ---- */
@@ -78,7 +82,8 @@ static void print_rope(const json_t *rope, long long head_dim) {
         printf("none\n");
         return;
     }
-    printf("theta %g, %lld of %lld components", json_real_value(get(rope, "theta")), integer(rope, "rotary_dim"), head_dim);
+    printf("theta %g, %lld of %lld components", json_real_value(get(rope, "theta")),
+           integer(rope, "rotary_dim"), head_dim);
     if (strcmp(text(rope, "type"), "default"))
         printf(", %s x%g from %lld tokens", text(rope, "type"), json_real_value(get(rope, "factor")),
                integer(rope, "original_max_position_embeddings"));
@@ -88,8 +93,10 @@ static void print_rope(const json_t *rope, long long head_dim) {
 /* One group of equal layers. */
 static void print_layers(const json_t *l, size_t first, size_t last) {
     label("layers");
-    if (first == last) printf("%zu: ", first);
-    else printf("%zu-%zu: ", first, last);
+    if (first == last)
+        printf("%zu: ", first);
+    else
+        printf("%zu-%zu: ", first, last);
     printf("%s", text(l, "kind"));
     if (integer(l, "sliding_window")) printf(" over %lld tokens", integer(l, "sliding_window"));
     printf(", %lld heads, %lld key/value heads of %lld, MLP %lld\n", integer(l, "num_attention_heads"),
@@ -115,28 +122,32 @@ static void print_costs(const json_t *c) {
     printf("%s (%lld), gate %s (%.2f %%)\n", sluice__format_count(a, parameters), integer(c, "parameters"),
            sluice__format_count(b, gate), 100 * gate / parameters);
     label("FLOPs per token");
-    printf("%s, mean of a pass over %lld tokens\n", sluice__format_count(a, json_real_value(get(c, "forward_flops_per_token"))),
-           integer(c, "context"));
+    printf("%s, mean of a pass over %lld tokens\n",
+           sluice__format_count(a, json_real_value(get(c, "forward_flops_per_token"))), integer(c, "context"));
     label("memory");
     double weights = (double)integer(c, "weight_bytes"), cache = (double)integer(c, "cache_bytes");
-    printf("%s in fp32: weights %s, keys and values of %lld tokens %s\n", sluice__format_bytes(a, weights + cache),
-           sluice__format_bytes(b, weights), integer(c, "context"), sluice__format_bytes(d, cache));
+    printf("%s in fp32: weights %s, keys and values of %lld tokens %s\n",
+           sluice__format_bytes(a, weights + cache), sluice__format_bytes(b, weights), integer(c, "context"),
+           sluice__format_bytes(d, cache));
 }
 
 static void print_token(const char *name, const json_t *id, const char *end) {
-    if (json_is_integer(id)) printf("%s %lld%s", name, json_integer_value(id), end);
-    else printf("%s none%s", name, end);
+    if (json_is_integer(id))
+        printf("%s %lld%s", name, json_integer_value(id), end);
+    else
+        printf("%s none%s", name, end);
 }
 
 void info_print_config(const json_t *c) {
     label("family");
     printf("%s (model_type %s)\n", text(c, "family"), text(c, "model_type"));
     label("sizes");
-    printf("%lld layers, hidden %lld, vocabulary %lld, %s head, up to %lld positions\n", integer(c, "num_hidden_layers"),
-           integer(c, "hidden_size"), integer(c, "vocab_size"), on(c, "tie_word_embeddings") ? "tied" : "untied",
-           integer(c, "max_position_embeddings"));
+    printf("%lld layers, hidden %lld, vocabulary %lld, %s head, up to %lld positions\n",
+           integer(c, "num_hidden_layers"), integer(c, "hidden_size"), integer(c, "vocab_size"),
+           on(c, "tie_word_embeddings") ? "tied" : "untied", integer(c, "max_position_embeddings"));
     label("norms");
-    printf("RMS, eps %g, stored as %s\n", json_real_value(get(c, "rms_norm_eps")), text(c, "norm")[0] == '1' ? "w - 1" : "w");
+    printf("RMS, eps %g, stored as %s\n", json_real_value(get(c, "rms_norm_eps")),
+           text(c, "norm")[0] == '1' ? "w - 1" : "w");
     label("tokens");
     print_token("bos", get(c, "bos_token_id"), ", ");
     print_token("eos", get(c, "eos_token_id"), ", ");
@@ -144,15 +155,18 @@ void info_print_config(const json_t *c) {
     const json_t *layers = get(c, "layers");
     for (size_t first = 0, next; first < json_array_size(layers); first = next) {
         const json_t *l = json_array_get(layers, first);
-        for (next = first + 1; next < json_array_size(layers) && json_equal(l, json_array_get(layers, next)); next++) {
+        for (next = first + 1; next < json_array_size(layers) && json_equal(l, json_array_get(layers, next));
+             next++) {
         }
         print_layers(l, first, next - 1);
     }
     print_costs(c);
     label("transformers");
     const char *class = text(c, "transformers_class");
-    if (*class) printf("can be saved for %s\n", class);
-    else printf("can be saved with our own class only (trust_remote_code)\n");
+    if (*class)
+        printf("can be saved for %s\n", class);
+    else
+        printf("can be saved with our own class only (trust_remote_code)\n");
 }
 
 /* ---- weights ---- */
@@ -168,13 +182,15 @@ static void print_counts(const json_t *o) {
 }
 
 static void print_shape(const json_t *shape) {
-    for (size_t i = 0; i < json_array_size(shape); i++) printf("%s%lld", i ? " x " : "", json_integer_value(json_array_get(shape, i)));
+    for (size_t i = 0; i < json_array_size(shape); i++)
+        printf("%s%lld", i ? " x " : "", json_integer_value(json_array_get(shape, i)));
 }
 
 void info_print_weights(const json_t *w) {
     char a[32], b[32];
     label("weights");
-    printf("%lld tensors, %s elements, %s: ", integer(w, "tensors"), sluice__format_count(a, (double)integer(w, "elements")),
+    printf("%lld tensors, %s elements, %s: ", integer(w, "tensors"),
+           sluice__format_count(a, (double)integer(w, "elements")),
            sluice__format_bytes(b, (double)integer(w, "bytes")));
     print_counts(get(w, "dtypes"));
     printf("\n");

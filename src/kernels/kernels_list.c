@@ -30,7 +30,9 @@ sluice_kernel_choice sluice_cpu_kernel(int index) {
     sluice__kernels ref, avx2;
     sluice__kernels_choose(&ref, 0);
     sluice__kernels_choose(&avx2, SLUICE_CPU_AVX2);
-    const char *version = same(now, &ref, entries[index].at) ? "ref" : same(now, &avx2, entries[index].at) ? "avx2" : "avx512";
+    const char *version = same(now, &ref, entries[index].at)    ? "ref"
+                          : same(now, &avx2, entries[index].at) ? "avx2"
+                                                                : "avx512";
     /* Products go to oneDNN; the table's own stands in where the reference is asked for (gemm.c). */
     if (entries[index].at == offsetof(sluice__kernels, gemm_f32) && sluice_cpu_flags()) version = "oneDNN";
     return (sluice_kernel_choice){entries[index].name, version};

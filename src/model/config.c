@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading config.json. The common keys are read here with the family's defaults; the family's own `read` adds what is
- * particular to it. Every count has a limit, so that no later product can overflow 64 bits: the largest model these limits
- * allow has fewer than 2^60 parameters. */
+/* Reading config.json. The common keys are read here with the family's defaults; the family's own `read` adds
+ * what is particular to it. Every count has a limit, so that no later product can overflow 64 bits: the largest
+ * model these limits allow has fewer than 2^60 parameters. */
 #include "model/config.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -37,7 +37,8 @@ sluice_status sluice__read_flag(const sluice__config_reader *r, const char *key,
 sluice_status sluice__read_attention_bias(sluice__config_reader *r, sluice_error *err) {
     bool bias;
     SLUICE__TRY(sluice__read_flag(r, "attention_bias", false, &bias, err));
-    for (int i = 0; i < r->config->num_hidden_layers; i++) r->config->layers[i].qkv_bias = r->config->layers[i].o_bias = bias;
+    for (int i = 0; i < r->config->num_hidden_layers; i++)
+        r->config->layers[i].qkv_bias = r->config->layers[i].o_bias = bias;
     return SLUICE_OK;
 }
 
@@ -56,7 +57,8 @@ static sluice_status read_sizes(sluice__config_reader *r, sluice_error *err) {
     const sluice__family_defaults *d = &r->family->defaults;
     SLUICE__TRY(read_count(&r->json, "vocab_size", d->vocab_size, MAX_VOCAB, &c->vocab_size, err));
     SLUICE__TRY(read_count(&r->json, "hidden_size", d->hidden_size, MAX_WIDTH, &c->hidden_size, err));
-    SLUICE__TRY(read_count(&r->json, "num_hidden_layers", d->num_hidden_layers, MAX_LAYERS, &c->num_hidden_layers, err));
+    SLUICE__TRY(read_count(&r->json, "num_hidden_layers", d->num_hidden_layers, MAX_LAYERS,
+                           &c->num_hidden_layers, err));
     SLUICE__TRY(read_count(&r->json, "max_position_embeddings", d->max_position_embeddings, MAX_POSITIONS,
                            &c->max_position_embeddings, err));
     c->rms_norm_eps = 1e-6;
@@ -66,7 +68,8 @@ static sluice_status read_sizes(sluice__config_reader *r, sluice_error *err) {
 }
 
 /* A token id may be a number, null, or for the end of text a list, of which the first is kept. -1 = none. */
-static sluice_status read_token(const sluice__config_reader *r, const char *key, int fallback, int *out, sluice_error *err) {
+static sluice_status read_token(const sluice__config_reader *r, const char *key, int fallback, int *out,
+                                sluice_error *err) {
     *out = fallback;
     sluice__json v = sluice__json_get(&r->json, key);
     if (!v.value) {
@@ -78,8 +81,10 @@ static sluice_status read_token(const sluice__config_reader *r, const char *key,
         if (json_array_size(v.value) == 0) return *out = -1, SLUICE_OK;
         v = sluice__json_at(&v, 0);
     }
-    if (!json_is_integer(v.value) || json_integer_value(v.value) < -1 || json_integer_value(v.value) >= MAX_VOCAB)
-        return sluice__json_fail(&r->json, key, err, "found no token id, expected one in 0..%d or null", MAX_VOCAB - 1);
+    if (!json_is_integer(v.value) || json_integer_value(v.value) < -1 ||
+        json_integer_value(v.value) >= MAX_VOCAB)
+        return sluice__json_fail(&r->json, key, err, "found no token id, expected one in 0..%d or null",
+                                 MAX_VOCAB - 1);
     *out = (int)json_integer_value(v.value);
     return SLUICE_OK;
 }
@@ -93,7 +98,8 @@ static sluice_status read_top(sluice__config_reader *r, sluice_error *err) {
     SLUICE__TRY(read_sizes(r, err));
     SLUICE__TRY(sluice__json_string(&r->json, "hidden_act", false, &act, err));
     if (strcmp(act, "silu") && strcmp(act, "swish"))
-        return sluice__json_fail(&r->json, "hidden_act", err, "\"%.40s\" is not supported by this version, only silu", act);
+        return sluice__json_fail(&r->json, "hidden_act", err,
+                                 "\"%.40s\" is not supported by this version, only silu", act);
     c->tie_word_embeddings = d->tie_word_embeddings;
     SLUICE__TRY(sluice__json_bool(&r->json, "tie_word_embeddings", false, &c->tie_word_embeddings, err));
     if (r->family->nested)
@@ -111,11 +117,13 @@ static sluice_status read_top(sluice__config_reader *r, sluice_error *err) {
 static sluice_status read_layer(const sluice__config_reader *r, sluice_layer_spec *l, sluice_error *err) {
     const sluice_config *c = r->config;
     const sluice__family_defaults *d = &r->family->defaults;
-    SLUICE__TRY(read_count(&r->json, "num_attention_heads", d->num_attention_heads, MAX_HEADS, &l->num_attention_heads, err));
+    SLUICE__TRY(read_count(&r->json, "num_attention_heads", d->num_attention_heads, MAX_HEADS,
+                           &l->num_attention_heads, err));
     int kv = d->num_key_value_heads ? d->num_key_value_heads : l->num_attention_heads;
     SLUICE__TRY(read_count(&r->json, "num_key_value_heads", kv, MAX_HEADS, &l->num_key_value_heads, err));
     if (l->num_attention_heads % l->num_key_value_heads)
-        return sluice__json_fail(&r->json, "num_key_value_heads", err, "found %d, expected a divisor of num_attention_heads (%d)",
+        return sluice__json_fail(&r->json, "num_key_value_heads", err,
+                                 "found %d, expected a divisor of num_attention_heads (%d)",
                                  l->num_key_value_heads, l->num_attention_heads);
     int head_dim = d->head_dim;
     if (!head_dim && !sluice__json_has(&r->json, "head_dim")) {
@@ -126,8 +134,10 @@ static sluice_status read_layer(const sluice__config_reader *r, sluice_layer_spe
         head_dim = c->hidden_size / l->num_attention_heads;
     }
     SLUICE__TRY(read_count(&r->json, "head_dim", head_dim, MAX_HEAD_DIM, &l->head_dim, err));
-    if (l->head_dim % 2) return sluice__json_fail(&r->json, "head_dim", err, "found %d, expected an even number", l->head_dim);
-    SLUICE__TRY(read_count(&r->json, "intermediate_size", d->intermediate_size, MAX_WIDTH, &l->intermediate_size, err));
+    if (l->head_dim % 2)
+        return sluice__json_fail(&r->json, "head_dim", err, "found %d, expected an even number", l->head_dim);
+    SLUICE__TRY(
+        read_count(&r->json, "intermediate_size", d->intermediate_size, MAX_WIDTH, &l->intermediate_size, err));
     l->attention_scale = (float)(1.0 / sqrt(l->head_dim));
     return SLUICE_OK;
 }
@@ -142,9 +152,17 @@ static layer_kind kind_of(const char *name) {
 }
 
 /* Kinds that transformers knows and this version cannot compute. */
-static const char *const unsupported_kinds[] = {"linear_attention", "mamba", "chunked_attention", "compressed_sparse_attention",
-                                                "heavily_compressed_attention", "indexed_attention", "deepseek_sparse_attention",
-                                                "qwen_sparse_attention", "conv", "hybrid", NULL};
+static const char *const unsupported_kinds[] = {"linear_attention",
+                                                "mamba",
+                                                "chunked_attention",
+                                                "compressed_sparse_attention",
+                                                "heavily_compressed_attention",
+                                                "indexed_attention",
+                                                "deepseek_sparse_attention",
+                                                "qwen_sparse_attention",
+                                                "conv",
+                                                "hybrid",
+                                                NULL};
 
 /* Every entry must be a known name; of those, the first that cannot be computed is refused. */
 static sluice_status check_kinds(const sluice__json *list, sluice_error *err) {
@@ -157,12 +175,15 @@ static sluice_status check_kinds(const sluice__json *list, sluice_error *err) {
         int k = 0;
         while (unsupported_kinds[k] && strcmp(unsupported_kinds[k], name)) k++;
         if (!unsupported_kinds[k])
-            return sluice__json_fail(list, NULL, err, "layer %zu: found \"%.40s\", expected full_attention or sliding_attention", i, name);
+            return sluice__json_fail(list, NULL, err,
+                                     "layer %zu: found \"%.40s\", expected full_attention or sliding_attention",
+                                     i, name);
         if (!refused) at = i;
         if (!refused) refused = name;
     }
     if (!refused) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: %s: layer %zu is %s, which is not supported by this version", list->file,
+    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                        "%s: %s: layer %zu is %s, which is not supported by this version", list->file,
                         list->path, at, refused);
 }
 
@@ -176,16 +197,19 @@ static sluice_status read_window(const sluice__config_reader *r, int *window, sl
     return SLUICE_OK;
 }
 
-static sluice_status kinds_from_list(const sluice__config_reader *r, const sluice__json *list, int window, sluice_error *err) {
+static sluice_status kinds_from_list(const sluice__config_reader *r, const sluice__json *list, int window,
+                                     sluice_error *err) {
     sluice_config *c = r->config;
     if (!json_is_array(list->value) || json_array_size(list->value) != (size_t)c->num_hidden_layers)
-        return sluice__json_fail(&r->json, "layer_types", err, "found %zu entries, expected one for each of %d layers",
+        return sluice__json_fail(&r->json, "layer_types", err,
+                                 "found %zu entries, expected one for each of %d layers",
                                  json_array_size(list->value), c->num_hidden_layers);
     SLUICE__TRY(check_kinds(list, err));
     for (int i = 0; i < c->num_hidden_layers; i++) {
         bool sliding = kind_of(json_string_value(json_array_get(list->value, (size_t)i))) == KIND_SLIDING;
         if (sliding && !window)
-            return sluice__json_fail(list, NULL, err, "layer %d is sliding_attention, but sliding_window is absent or off", i);
+            return sluice__json_fail(list, NULL, err,
+                                     "layer %d is sliding_attention, but sliding_window is absent or off", i);
         c->layers[i].sliding_window = sliding ? window : 0;
     }
     return SLUICE_OK;
@@ -196,15 +220,19 @@ static sluice_status kinds_by_rule(const sluice__config_reader *r, int window, s
     sluice_config *c = r->config;
     if (r->family->full_attention_interval) {
         int interval;
-        SLUICE__TRY(read_count(&r->json, "full_attention_interval", r->family->full_attention_interval, MAX_LAYERS, &interval, err));
+        SLUICE__TRY(read_count(&r->json, "full_attention_interval", r->family->full_attention_interval,
+                               MAX_LAYERS, &interval, err));
         if (interval > 1)
-            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
-                                "%s: without layer_types, full_attention_interval %d makes layer 0 linear_attention, which is "
-                                "not supported by this version", r->json.file, interval);
+            return sluice__fail(
+                err, SLUICE_ERR_UNSUPPORTED,
+                "%s: without layer_types, full_attention_interval %d makes layer 0 linear_attention, which is "
+                "not supported by this version",
+                r->json.file, interval);
     }
     if (!window || !(r->family->sliding || r->family->window_everywhere)) return SLUICE_OK;
     int64_t first = r->family->window_everywhere ? 0 : 28;
-    if (r->family->sliding) SLUICE__TRY(sluice__json_int(&r->json, "max_window_layers", false, 0, MAX_LAYERS, &first, err));
+    if (r->family->sliding)
+        SLUICE__TRY(sluice__json_int(&r->json, "max_window_layers", false, 0, MAX_LAYERS, &first, err));
     for (int i = 0; i < c->num_hidden_layers; i++) c->layers[i].sliding_window = i >= first ? window : 0;
     return SLUICE_OK;
 }
@@ -223,13 +251,15 @@ static sluice_status read_layers(sluice__config_reader *r, sluice_error *err) {
     sluice_layer_spec first = {0};
     SLUICE__TRY(read_layer(r, &first, err));
     c->layers = sluice__calloc((size_t)c->num_hidden_layers, sizeof *c->layers, SLUICE__MEM_OTHER);
-    if (!c->layers) return sluice__no_memory(err, (size_t)c->num_hidden_layers * sizeof *c->layers, "the layers");
+    if (!c->layers)
+        return sluice__no_memory(err, (size_t)c->num_hidden_layers * sizeof *c->layers, "the layers");
     for (int i = 0; i < c->num_hidden_layers; i++) c->layers[i] = first;
     SLUICE__TRY(read_kinds(r, err));
     for (int i = 0; i < c->num_hidden_layers; i++) {
         const char *kind = c->layers[i].sliding_window ? "sliding_attention" : "full_attention";
-        SLUICE__TRY(sluice__rope_read(&c->layers[i].rope, &r->json, kind, c->layers[i].head_dim, c->max_position_embeddings,
-                                      10000.0, r->family->defaults.partial_rotary_factor, err));
+        SLUICE__TRY(sluice__rope_read(&c->layers[i].rope, &r->json, kind, c->layers[i].head_dim,
+                                      c->max_position_embeddings, 10000.0,
+                                      r->family->defaults.partial_rotary_factor, err));
     }
     return r->family->read(r, err);
 }
@@ -238,12 +268,14 @@ sluice_status sluice__config_read(sluice_config *out, sluice__file_layout *layou
                                   sluice_error *err) {
     *out = (sluice_config){0};
     sluice__file_layout own_layout;
-    sluice__config_reader r = {.root = *root, .json = *root, .config = out, .layout = layout ? layout : &own_layout};
+    sluice__config_reader r = {
+        .root = *root, .json = *root, .config = out, .layout = layout ? layout : &own_layout};
     if (!json_is_object(root->value)) return sluice__json_fail(root, NULL, err, "expected a JSON object");
     SLUICE__TRY(sluice__family_find(&r.family, root, err));
     if (r.family->nested) {
         r.json = sluice__json_get(root, r.family->nested);
-        if (!json_is_object(r.json.value)) return sluice__json_fail(root, r.family->nested, err, "expected an object");
+        if (!json_is_object(r.json.value))
+            return sluice__json_fail(root, r.family->nested, err, "expected an object");
     }
     *r.layout = (sluice__file_layout){.family = r.family,
                                       .gate_packing = r.family->gate_packing,
@@ -254,7 +286,8 @@ sluice_status sluice__config_read(sluice_config *out, sluice__file_layout *layou
     return st;
 }
 
-sluice_status sluice__config_read_file(sluice_config *out, sluice__file_layout *layout, const char *path, sluice_error *err) {
+sluice_status sluice__config_read_file(sluice_config *out, sluice__file_layout *layout, const char *path,
+                                       sluice_error *err) {
     *out = (sluice_config){0};
     json_t *root;
     SLUICE__TRY(sluice__json_load(&root, path, err));
@@ -294,7 +327,8 @@ sluice_status sluice__config_copy(sluice_config *out, const sluice_config *in, s
         out->layers[i] = in->layers[i];
         out->layers[i].rope.long_factor = out->layers[i].rope.short_factor = NULL;
     }
-    for (size_t i = 0; i < n && st == SLUICE_OK; i++) st = sluice__rope_copy(&out->layers[i].rope, &in->layers[i].rope, err);
+    for (size_t i = 0; i < n && st == SLUICE_OK; i++)
+        st = sluice__rope_copy(&out->layers[i].rope, &in->layers[i].rope, err);
     if (st != SLUICE_OK) sluice_config_free(out);
     return st;
 }
@@ -310,8 +344,9 @@ sluice_status sluice__config_override_rope(sluice_config *config, const char *js
         sluice_layer_spec *l = &config->layers[i];
         if (!l->rope.enabled) continue;
         sluice_rope_spec fresh;
-        st = sluice__rope_read(&fresh, &view, l->sliding_window ? "sliding_attention" : "full_attention", l->head_dim,
-                               config->max_position_embeddings, l->rope.theta, (double)l->rope.rotary_dim / l->head_dim, err);
+        st = sluice__rope_read(&fresh, &view, l->sliding_window ? "sliding_attention" : "full_attention",
+                               l->head_dim, config->max_position_embeddings, l->rope.theta,
+                               (double)l->rope.rotary_dim / l->head_dim, err);
         if (st != SLUICE_OK) break;
         sluice__rope_free(&l->rope);
         l->rope = fresh;

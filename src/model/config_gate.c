@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate in its three spellings: our own flat keys (gate_position, gate_granularity, ...), the flags of the paper's code
- * (headwise_attn_output_gate, elementwise_attn_output_gate; if both are set its code takes the headwise branch), and Qwen's
- * attn_output_gate. Two spellings in one file must agree. */
+/* The gate in its three spellings: our own flat keys (gate_position, gate_granularity, ...), the flags of the
+ * paper's code (headwise_attn_output_gate, elementwise_attn_output_gate; if both are set its code takes the
+ * headwise branch), and Qwen's attn_output_gate. Two spellings in one file must agree. */
 #include "model/family.h"
 #include <string.h>
 
-static const char headwise_key[] = "headwise_attn_output_gate", elementwise_key[] = "elementwise_attn_output_gate",
-                  qwen_key[] = "attn_output_gate";
+static const char headwise_key[] = "headwise_attn_output_gate",
+                  elementwise_key[] = "elementwise_attn_output_gate", qwen_key[] = "attn_output_gate";
 
 static const char *const positions[] = {"none", "sdpa", "value", "key", "query", "output", NULL};
 static const char *const granularities[] = {"elementwise", "headwise", NULL};
@@ -17,7 +17,8 @@ static const char *const means[] = {"score", "logit", NULL};
 static const char *const inputs[] = {"hidden", "none", NULL};
 
 /* One of a key's words; the number of the word is the value of the enumeration. */
-static sluice_status word(const sluice__config_reader *r, const char *key, const char *const *words, int *out, sluice_error *err) {
+static sluice_status word(const sluice__config_reader *r, const char *key, const char *const *words, int *out,
+                          sluice_error *err) {
     return sluice__json_choice(&r->json, key, false, words, out, err);
 }
 
@@ -39,9 +40,10 @@ sluice_status sluice__read_own_gate(const sluice__config_reader *r, sluice_gate_
                                .input_none = input == 1};
     if (position == SLUICE_GATE_NONE) *gate = (sluice_gate_spec){0};
     if (position == SLUICE_GATE_OUTPUT && (granularity == SLUICE_GATE_HEADWISE || gate->shared))
-        return sluice__json_fail(&r->json, granularity == SLUICE_GATE_HEADWISE ? "gate_granularity" : "gate_sharing", err,
-                                 "found \"%s\", but a gate at the output has no head axis: only elementwise, specific",
-                                 granularity == SLUICE_GATE_HEADWISE ? "headwise" : "shared");
+        return sluice__json_fail(
+            &r->json, granularity == SLUICE_GATE_HEADWISE ? "gate_granularity" : "gate_sharing", err,
+            "found \"%s\", but a gate at the output has no head axis: only elementwise, specific",
+            granularity == SLUICE_GATE_HEADWISE ? "headwise" : "shared");
     return SLUICE_OK;
 }
 
@@ -55,19 +57,20 @@ int sluice__gate_to_json(json_t *o, const sluice_gate_spec *g) {
            json_object_set_new(o, "gate_input", json_string(inputs[g->input_none]));
 }
 
-static sluice_status contradiction(const sluice__config_reader *r, const char *key, bool on, const char *other, const char *value,
-                                   sluice_error *err) {
+static sluice_status contradiction(const sluice__config_reader *r, const char *key, bool on, const char *other,
+                                   const char *value, sluice_error *err) {
     return sluice__json_fail(&r->json, key, err, "%s contradicts %s %s", on ? "true" : "false", other, value);
 }
 
 /* Our own keys, where they stand beside a flag. */
-static sluice_status compare_with_own(const sluice__config_reader *r, const char *flag, const sluice_gate_spec *gate,
-                                      bool granularity_known, sluice_error *err) {
+static sluice_status compare_with_own(const sluice__config_reader *r, const char *flag,
+                                      const sluice_gate_spec *gate, bool granularity_known, sluice_error *err) {
     if (!sluice__json_has(&r->json, "gate_position")) return SLUICE_OK;
     sluice_gate_spec own;
     SLUICE__TRY(sluice__read_own_gate(r, &own, err));
     if (own.position != gate->position)
-        return contradiction(r, flag, gate->position != SLUICE_GATE_NONE, "gate_position", positions[own.position], err);
+        return contradiction(r, flag, gate->position != SLUICE_GATE_NONE, "gate_position",
+                             positions[own.position], err);
     if (granularity_known && own.granularity != gate->granularity)
         return contradiction(r, flag, true, "gate_granularity", granularities[own.granularity], err);
     if (own.position == SLUICE_GATE_NONE) return SLUICE_OK;
@@ -76,7 +79,8 @@ static sluice_status compare_with_own(const sluice__config_reader *r, const char
     return SLUICE_OK;
 }
 
-sluice_status sluice__read_gate_flags(const sluice__config_reader *r, sluice_gate_spec *gate, bool *found, sluice_error *err) {
+sluice_status sluice__read_gate_flags(const sluice__config_reader *r, sluice_gate_spec *gate, bool *found,
+                                      sluice_error *err) {
     bool headwise, elementwise, qwen;
     *gate = (sluice_gate_spec){0};
     SLUICE__TRY(sluice__read_flag(r, headwise_key, false, &headwise, err));
@@ -86,8 +90,10 @@ sluice_status sluice__read_gate_flags(const sluice__config_reader *r, sluice_gat
     bool has_qwen = sluice__json_has(&r->json, qwen_key), on = paper ? headwise || elementwise : qwen;
     *found = paper || has_qwen;
     if (!*found) return SLUICE_OK;
-    const char *paper_key = headwise || !sluice__json_has(&r->json, elementwise_key) ? headwise_key : elementwise_key;
-    if (paper && has_qwen && on != qwen) return contradiction(r, qwen_key, qwen, paper_key, on ? "true" : "false", err);
+    const char *paper_key =
+        headwise || !sluice__json_has(&r->json, elementwise_key) ? headwise_key : elementwise_key;
+    if (paper && has_qwen && on != qwen)
+        return contradiction(r, qwen_key, qwen, paper_key, on ? "true" : "false", err);
     if (on) {
         gate->position = SLUICE_GATE_SDPA;
         gate->granularity = headwise ? SLUICE_GATE_HEADWISE : SLUICE_GATE_ELEMENTWISE;
@@ -101,6 +107,7 @@ sluice_status sluice__refuse_gate(const sluice__config_reader *r, sluice_error *
     SLUICE__TRY(sluice__read_gate_flags(r, &flags, &found, err));
     SLUICE__TRY(sluice__read_own_gate(r, &own, err));
     if (flags.position == SLUICE_GATE_NONE && own.position == SLUICE_GATE_NONE) return SLUICE_OK;
-    return sluice__json_fail(&r->json, "model_type", err, "%s has no gate, but the file asks for one (%s); model_type sluice has",
-                             r->config->model_type, flags.position ? "an attn_output_gate flag" : "gate_position");
+    return sluice__json_fail(
+        &r->json, "model_type", err, "%s has no gate, but the file asks for one (%s); model_type sluice has",
+        r->config->model_type, flags.position ? "an attn_output_gate flag" : "gate_position");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RoPE keys in both spellings of transformers. New: rope_parameters {rope_type, rope_theta, partial_rotary_factor, ...},
- * possibly keyed by layer type. Old: rope_scaling {type | rope_type, ...} with rope_theta and partial_rotary_factor beside
- * it. As there, rope_scaling wins when both stand in a file, and values inside win over those beside. */
+/* RoPE keys in both spellings of transformers. New: rope_parameters {rope_type, rope_theta,
+ * partial_rotary_factor, ...}, possibly keyed by layer type. Old: rope_scaling {type | rope_type, ...} with
+ * rope_theta and partial_rotary_factor beside it. As there, rope_scaling wins when both stand in a file, and
+ * values inside win over those beside. */
 #include "base/memory.h"
 #include "model/config.h"
 #include <math.h>
@@ -12,8 +13,9 @@ enum { MAX_POSITIONS = 1 << 30 };
 static const struct {
     const char *name;
     sluice_rope_type type;
-} types[] = {{"default", SLUICE_ROPE_DEFAULT}, {"linear", SLUICE_ROPE_LINEAR}, {"dynamic", SLUICE_ROPE_DYNAMIC},
-             {"yarn", SLUICE_ROPE_YARN},       {"llama3", SLUICE_ROPE_LLAMA3}, {"longrope", SLUICE_ROPE_LONGROPE}};
+} types[] = {{"default", SLUICE_ROPE_DEFAULT}, {"linear", SLUICE_ROPE_LINEAR},
+             {"dynamic", SLUICE_ROPE_DYNAMIC}, {"yarn", SLUICE_ROPE_YARN},
+             {"llama3", SLUICE_ROPE_LLAMA3},   {"longrope", SLUICE_ROPE_LONGROPE}};
 
 static sluice_status read_type(sluice_rope_type *out, const sluice__json *p, sluice_error *err) {
     const char *name = NULL, *key = "rope_type";
@@ -26,13 +28,16 @@ static sluice_status read_type(sluice_rope_type *out, const sluice__json *p, slu
         *out = types[i].type;
         return SLUICE_OK;
     }
-    return sluice__json_fail(p, key, err, "found \"%.40s\", expected one of default, linear, dynamic, yarn, llama3, longrope", name);
+    return sluice__json_fail(
+        p, key, err, "found \"%.40s\", expected one of default, linear, dynamic, yarn, llama3, longrope", name);
 }
 
 /* The object with the parameters; .value NULL when there is none. */
-static sluice_status find_parameters(sluice__json *out, const sluice__json *json, const char *kind, sluice_error *err) {
+static sluice_status find_parameters(sluice__json *out, const sluice__json *json, const char *kind,
+                                     sluice_error *err) {
     *out = sluice__json_get(json, "rope_scaling");
-    if (!out->value || (json_is_object(out->value) && !json_object_size(out->value))) *out = sluice__json_get(json, "rope_parameters");
+    if (!out->value || (json_is_object(out->value) && !json_object_size(out->value)))
+        *out = sluice__json_get(json, "rope_parameters");
     if (!out->value) return SLUICE_OK;
     if (!json_is_object(out->value)) return sluice__json_fail(out, NULL, err, "expected an object or null");
     sluice__json by_kind = sluice__json_get(out, kind);
@@ -45,27 +50,31 @@ static sluice_status find_parameters(sluice__json *out, const sluice__json *json
     return SLUICE_OK;
 }
 
-static sluice_status read_theta(sluice_rope_spec *r, const sluice__json *json, const sluice__json *p, sluice_error *err) {
+static sluice_status read_theta(sluice_rope_spec *r, const sluice__json *json, const sluice__json *p,
+                                sluice_error *err) {
     SLUICE__TRY(sluice__json_real(json, "rope_theta", false, 1e-3, 1e15, &r->theta, err));
     SLUICE__TRY(sluice__json_real(p, "rope_theta", false, 1e-3, 1e15, &r->theta, err));
-    if (r->theta <= 1) return sluice__json_fail(json, "rope_theta", err, "found %g, expected more than 1", r->theta);
+    if (r->theta <= 1)
+        return sluice__json_fail(json, "rope_theta", err, "found %g, expected more than 1", r->theta);
     return SLUICE_OK;
 }
 
-static sluice_status read_rotary(sluice_rope_spec *r, const sluice__json *json, const sluice__json *p, int head_dim,
-                                 double partial, sluice_error *err) {
+static sluice_status read_rotary(sluice_rope_spec *r, const sluice__json *json, const sluice__json *p,
+                                 int head_dim, double partial, sluice_error *err) {
     SLUICE__TRY(sluice__json_real(json, "partial_rotary_factor", false, 0, 1, &partial, err));
     SLUICE__TRY(sluice__json_real(p, "partial_rotary_factor", false, 0, 1, &partial, err));
     r->rotary_dim = (int)(head_dim * partial);
     r->enabled = r->rotary_dim > 0;
     if (r->rotary_dim % 2)
-        return sluice__json_fail(json, "partial_rotary_factor", err,
-                                 "found %g: %d of %d components of a head would rotate, expected an even number", partial,
-                                 r->rotary_dim, head_dim);
+        return sluice__json_fail(
+            json, "partial_rotary_factor", err,
+            "found %g: %d of %d components of a head would rotate, expected an even number", partial,
+            r->rotary_dim, head_dim);
     return SLUICE_OK;
 }
 
-static sluice_status read_factors(double **out, const sluice__json *p, const char *key, int count, sluice_error *err) {
+static sluice_status read_factors(double **out, const sluice__json *p, const char *key, int count,
+                                  sluice_error *err) {
     sluice__json list = sluice__json_get(p, key);
     if (!json_is_array(list.value) || json_array_size(list.value) != (size_t)count)
         return sluice__json_fail(p, key, err, "expected a list of %d numbers (rotary_dim / 2)", count);
@@ -73,27 +82,32 @@ static sluice_status read_factors(double **out, const sluice__json *p, const cha
     if (!*out) return sluice__no_memory(err, (size_t)count * sizeof **out, key);
     for (int i = 0; i < count; i++) {
         double v = json_number_value(json_array_get(list.value, (size_t)i));
-        if (!(v >= 1e-6 && v <= 1e9)) return sluice__json_fail(&list, NULL, err, "entry %d: expected a number above 0", i);
+        if (!(v >= 1e-6 && v <= 1e9))
+            return sluice__json_fail(&list, NULL, err, "entry %d: expected a number above 0", i);
         (*out)[i] = v;
     }
     return SLUICE_OK;
 }
 
 /* For yarn and longrope factor may be absent: then it is max / original. */
-static sluice_status read_factor(sluice_rope_spec *r, const sluice__json *p, int64_t max_positions, sluice_error *err) {
+static sluice_status read_factor(sluice_rope_spec *r, const sluice__json *p, int64_t max_positions,
+                                 sluice_error *err) {
     bool implied = r->type == SLUICE_ROPE_LONGROPE || r->type == SLUICE_ROPE_YARN;
     r->factor = implied ? (double)max_positions / (double)r->original_max_position_embeddings : 0;
     SLUICE__TRY(sluice__json_real(p, "factor", !implied, 1e-3, 1e6, &r->factor, err));
-    if (r->type == SLUICE_ROPE_DYNAMIC && r->factor < 1) return sluice__json_fail(p, "factor", err, "found %g, expected 1 or more", r->factor);
+    if (r->type == SLUICE_ROPE_DYNAMIC && r->factor < 1)
+        return sluice__json_fail(p, "factor", err, "found %g, expected 1 or more", r->factor);
     return SLUICE_OK;
 }
 
-static sluice_status read_lengths(sluice_rope_spec *r, const sluice__json *json, const sluice__json *p, int64_t max_positions,
-                                  sluice_error *err) {
+static sluice_status read_lengths(sluice_rope_spec *r, const sluice__json *json, const sluice__json *p,
+                                  int64_t max_positions, sluice_error *err) {
     r->original_max_position_embeddings = max_positions;
-    if (r->type == SLUICE_ROPE_DYNAMIC || r->type == SLUICE_ROPE_LINEAR) return SLUICE_OK; /* they count from max_position_embeddings */
+    if (r->type == SLUICE_ROPE_DYNAMIC || r->type == SLUICE_ROPE_LINEAR)
+        return SLUICE_OK; /* they count from max_position_embeddings */
     int64_t *original = &r->original_max_position_embeddings;
-    SLUICE__TRY(sluice__json_int(p, "original_max_position_embeddings", false, 2, MAX_POSITIONS, original, err));
+    SLUICE__TRY(
+        sluice__json_int(p, "original_max_position_embeddings", false, 2, MAX_POSITIONS, original, err));
     return sluice__json_int(json, "original_max_position_embeddings", false, 2, MAX_POSITIONS, original, err);
 }
 
@@ -111,13 +125,14 @@ static sluice_status read_llama3(sluice_rope_spec *r, const sluice__json *p, slu
     SLUICE__TRY(sluice__json_real(p, "low_freq_factor", true, 1e-6, 1e6, &r->low_freq_factor, err));
     SLUICE__TRY(sluice__json_real(p, "high_freq_factor", true, 1e-6, 1e6, &r->high_freq_factor, err));
     if (r->high_freq_factor <= r->low_freq_factor)
-        return sluice__json_fail(p, "high_freq_factor", err, "found %g, expected more than low_freq_factor (%g)",
-                                 r->high_freq_factor, r->low_freq_factor);
+        return sluice__json_fail(p, "high_freq_factor", err,
+                                 "found %g, expected more than low_freq_factor (%g)", r->high_freq_factor,
+                                 r->low_freq_factor);
     return SLUICE_OK;
 }
 
-static sluice_status read_scaling(sluice_rope_spec *r, const sluice__json *json, const sluice__json *p, int64_t max_positions,
-                                  sluice_error *err) {
+static sluice_status read_scaling(sluice_rope_spec *r, const sluice__json *json, const sluice__json *p,
+                                  int64_t max_positions, sluice_error *err) {
     SLUICE__TRY(read_lengths(r, json, p, max_positions, err));
     SLUICE__TRY(read_factor(r, p, max_positions, err));
     SLUICE__TRY(sluice__json_real(p, "attention_factor", false, 0, 1e6, &r->attention_factor, err));
@@ -129,8 +144,13 @@ static sluice_status read_scaling(sluice_rope_spec *r, const sluice__json *json,
 }
 
 sluice_status sluice__rope_read(sluice_rope_spec *out, const sluice__json *json, const char *kind, int head_dim,
-                                int64_t max_position_embeddings, double theta, double partial, sluice_error *err) {
-    *out = (sluice_rope_spec){.theta = theta, .factor = 1, .beta_fast = 32, .beta_slow = 1, .truncate = true,
+                                int64_t max_position_embeddings, double theta, double partial,
+                                sluice_error *err) {
+    *out = (sluice_rope_spec){.theta = theta,
+                              .factor = 1,
+                              .beta_fast = 32,
+                              .beta_slow = 1,
+                              .truncate = true,
                               .original_max_position_embeddings = max_position_embeddings};
     sluice__json p;
     SLUICE__TRY(find_parameters(&p, json, kind, err));
@@ -181,7 +201,8 @@ static int set_list(json_t *o, const char *key, const double *values, int count)
 static int set_scaling(json_t *o, const sluice_rope_spec *r) {
     int bad = set_real(o, "factor", r->factor);
     if (r->type == SLUICE_ROPE_LINEAR || r->type == SLUICE_ROPE_DYNAMIC) return bad;
-    bad |= json_object_set_new(o, "original_max_position_embeddings", json_integer(r->original_max_position_embeddings));
+    bad |= json_object_set_new(o, "original_max_position_embeddings",
+                               json_integer(r->original_max_position_embeddings));
     if (r->attention_factor > 0) bad |= set_real(o, "attention_factor", r->attention_factor);
     if (r->type == SLUICE_ROPE_YARN) {
         bad |= set_real(o, "beta_fast", r->beta_fast) | set_real(o, "beta_slow", r->beta_slow);
@@ -189,7 +210,8 @@ static int set_scaling(json_t *o, const sluice_rope_spec *r) {
         if (r->mscale_all_dim > 0) bad |= set_real(o, "mscale_all_dim", r->mscale_all_dim);
         if (!r->truncate) bad |= json_object_set_new(o, "truncate", json_false());
     } else if (r->type == SLUICE_ROPE_LLAMA3) {
-        bad |= set_real(o, "low_freq_factor", r->low_freq_factor) | set_real(o, "high_freq_factor", r->high_freq_factor);
+        bad |= set_real(o, "low_freq_factor", r->low_freq_factor) |
+               set_real(o, "high_freq_factor", r->high_freq_factor);
     } else {
         bad |= set_list(o, "long_factor", r->long_factor, r->rotary_dim / 2);
         bad |= set_list(o, "short_factor", r->short_factor, r->rotary_dim / 2);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing config.json for the classes of transformers that express our models, and in our own flat keys for the rest. What
- * each class can do was read from transformers 5.18 and tried with it (tests/model/test_transformers.py): llama and qwen3
- * ignore partial_rotary_factor, only qwen3_5_text has a gate, and that has q/k norm always. */
+/* Writing config.json for the classes of transformers that express our models, and in our own flat keys for the
+ * rest. What each class can do was read from transformers 5.18 and tried with it
+ * (tests/model/test_transformers.py): llama and qwen3 ignore partial_rotary_factor, only qwen3_5_text has a
+ * gate, and that has q/k norm always. */
 #include "base/memory.h"
 #include "model/save.h"
 
@@ -30,11 +31,15 @@ static int write_common(json_t *o, const sluice_config *c) {
     const sluice_layer_spec *l = &c->layers[0];
     json_t *rope = sluice__rope_to_json(&l->rope, l->head_dim);
     return set_int(o, "vocab_size", c->vocab_size) | set_int(o, "hidden_size", c->hidden_size) |
-           set_int(o, "intermediate_size", l->intermediate_size) | set_int(o, "num_hidden_layers", c->num_hidden_layers) |
-           set_int(o, "num_attention_heads", l->num_attention_heads) | set_int(o, "num_key_value_heads", l->num_key_value_heads) |
-           set_int(o, "head_dim", l->head_dim) | set_text(o, "hidden_act", "silu") |
-           set_int(o, "max_position_embeddings", c->max_position_embeddings) | set_real(o, "rms_norm_eps", c->rms_norm_eps) |
-           set_real(o, "initializer_range", c->initializer_range) | set_bool(o, "tie_word_embeddings", c->tie_word_embeddings) |
+           set_int(o, "intermediate_size", l->intermediate_size) |
+           set_int(o, "num_hidden_layers", c->num_hidden_layers) |
+           set_int(o, "num_attention_heads", l->num_attention_heads) |
+           set_int(o, "num_key_value_heads", l->num_key_value_heads) | set_int(o, "head_dim", l->head_dim) |
+           set_text(o, "hidden_act", "silu") |
+           set_int(o, "max_position_embeddings", c->max_position_embeddings) |
+           set_real(o, "rms_norm_eps", c->rms_norm_eps) |
+           set_real(o, "initializer_range", c->initializer_range) |
+           set_bool(o, "tie_word_embeddings", c->tie_word_embeddings) |
            set_token(o, "bos_token_id", c->bos_token_id) | set_token(o, "eos_token_id", c->eos_token_id) |
            set_token(o, "pad_token_id", c->pad_token_id) | set_text(o, "torch_dtype", "float32") |
            json_object_set_new(o, "rope_parameters", rope);
@@ -50,7 +55,8 @@ static int write_kinds(json_t *o, const sluice_config *c) {
     json_t *kinds = json_array();
     int window = window_of(c), bad = !kinds;
     for (int i = 0; i < c->num_hidden_layers; i++)
-        bad |= json_array_append_new(kinds, json_string(c->layers[i].sliding_window ? "sliding_attention" : "full_attention"));
+        bad |= json_array_append_new(
+            kinds, json_string(c->layers[i].sliding_window ? "sliding_attention" : "full_attention"));
     bad |= json_object_set_new(o, "layer_types", kinds);
     return bad | json_object_set_new(o, "sliding_window", window ? json_integer(window) : json_null());
 }
@@ -60,7 +66,8 @@ static int write_window(json_t *o, const sluice_config *c) {
 }
 
 static int write_attention_bias(json_t *o, const sluice_config *c) {
-    return set_bool(o, "attention_bias", c->layers[0].qkv_bias) | json_object_set_new(o, "attention_dropout", json_real(0));
+    return set_bool(o, "attention_bias", c->layers[0].qkv_bias) |
+           json_object_set_new(o, "attention_dropout", json_real(0));
 }
 
 /* ---- what transformers' classes can express ---- */
@@ -80,7 +87,8 @@ static bool ungated(const sluice_layer_spec *l) {
 
 static bool fits_llama(const sluice_config *c) {
     const sluice_layer_spec *l = &c->layers[0];
-    return ungated(l) && !l->qk_norm && l->qkv_bias == l->o_bias && !window_of(c) && c->hidden_size % l->num_attention_heads == 0;
+    return ungated(l) && !l->qk_norm && l->qkv_bias == l->o_bias && !window_of(c) &&
+           c->hidden_size % l->num_attention_heads == 0;
 }
 
 static bool fits_qwen2(const sluice_config *c) {
@@ -96,8 +104,9 @@ static bool fits_qwen3(const sluice_config *c) {
 static bool fits_qwen3_5(const sluice_config *c) {
     const sluice_layer_spec *l = &c->layers[0];
     const sluice_gate_spec *g = &l->gate;
-    return plain_block(l) && l->qk_norm && l->qkv_bias == l->o_bias && !window_of(c) && g->position == SLUICE_GATE_SDPA &&
-           g->op == SLUICE_GATE_MULTIPLY && g->act == SLUICE_GATE_SIGMOID && !g->shared && !g->input_none;
+    return plain_block(l) && l->qk_norm && l->qkv_bias == l->o_bias && !window_of(c) &&
+           g->position == SLUICE_GATE_SDPA && g->op == SLUICE_GATE_MULTIPLY && g->act == SLUICE_GATE_SIGMOID &&
+           !g->shared && !g->input_none;
 }
 
 static int write_llama(json_t *o, const sluice_config *c) {
@@ -108,19 +117,22 @@ static int write_qwen3(json_t *o, const sluice_config *c) {
     return write_window(o, c) | write_attention_bias(o, c);
 }
 
-/* gate_position and gate_granularity are ours: they tell our reader that a headwise gate's rows were repeated. */
+/* gate_position and gate_granularity are ours: they tell our reader that a headwise gate's rows were repeated.
+ */
 static int write_qwen3_5(json_t *o, const sluice_config *c) {
     bool headwise = c->layers[0].gate.granularity == SLUICE_GATE_HEADWISE;
-    return write_kinds(o, c) | json_object_del(o, "sliding_window") | write_attention_bias(o, c) | set_bool(o, "attn_output_gate", true) |
-           set_text(o, "gate_position", "sdpa") | set_text(o, "gate_granularity", headwise ? "headwise" : "elementwise");
+    return write_kinds(o, c) | json_object_del(o, "sliding_window") | write_attention_bias(o, c) |
+           set_bool(o, "attn_output_gate", true) | set_text(o, "gate_position", "sdpa") |
+           set_text(o, "gate_granularity", headwise ? "headwise" : "elementwise");
 }
 
 static int write_native(json_t *o, const sluice_config *c) {
     const sluice_layer_spec *l = &c->layers[0];
-    json_t *map = json_pack("{s:s, s:s}", "AutoConfig", "configuration_sluice.SluiceConfig", "AutoModelForCausalLM",
-                            "modeling_sluice.SluiceForCausalLM");
-    return json_object_set_new(o, "auto_map", map) | write_kinds(o, c) | set_bool(o, "use_qk_norm", l->qk_norm) |
-           set_bool(o, "qkv_bias", l->qkv_bias) | set_bool(o, "o_bias", l->o_bias) | set_bool(o, "sandwich_norm", l->sandwich_norm) |
+    json_t *map = json_pack("{s:s, s:s}", "AutoConfig", "configuration_sluice.SluiceConfig",
+                            "AutoModelForCausalLM", "modeling_sluice.SluiceForCausalLM");
+    return json_object_set_new(o, "auto_map", map) | write_kinds(o, c) |
+           set_bool(o, "use_qk_norm", l->qk_norm) | set_bool(o, "qkv_bias", l->qkv_bias) |
+           set_bool(o, "o_bias", l->o_bias) | set_bool(o, "sandwich_norm", l->sandwich_norm) |
            set_real(o, "residual_clip", (double)l->residual_clip) | set_bool(o, "sdpa_norm", l->sdpa_norm) |
            set_bool(o, "sdpa_silu", l->sdpa_silu) | sluice__gate_to_json(o, &l->gate);
 }
@@ -131,7 +143,8 @@ static const sluice__target targets[] = {
     {&sluice__family_qwen3, "qwen3", "Qwen3ForCausalLM", fits_qwen3, write_qwen3},
     {&sluice__family_qwen3_5, "qwen3_5_text", "Qwen3_5ForCausalLM", fits_qwen3_5, write_qwen3_5},
 };
-const sluice__target sluice__target_native = {&sluice__family_sluice, "sluice", "SluiceForCausalLM", NULL, write_native};
+const sluice__target sluice__target_native = {&sluice__family_sluice, "sluice", "SluiceForCausalLM", NULL,
+                                              write_native};
 
 const sluice__target *sluice__target_of(const sluice_config *config) {
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
@@ -147,7 +160,8 @@ const char *sluice_config_transformers_class(const sluice_config *config) {
 json_t *sluice__config_to_json(const sluice_config *config, const sluice__target *target) {
     json_t *o = json_object();
     int bad = json_object_set_new(o, "architectures", json_pack("[s]", target->architecture)) |
-              set_text(o, "model_type", target->model_type) | write_common(o, config) | target->write(o, config);
+              set_text(o, "model_type", target->model_type) | write_common(o, config) |
+              target->write(o, config);
     if (!bad) return o;
     json_decref(o);
     return NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element types. Conversions are plain scalar code: loading a model is bound by page faults and disk, not by these loops. */
+/* Element types. Conversions are plain scalar code: loading a model is bound by page faults and disk, not by
+ * these loops. */
 #include "model/dtype.h"
 #include <assert.h>
 #include <string.h>
@@ -91,8 +92,10 @@ static int64_t read_integer(const unsigned char *p, int size, bool is_unsigned) 
 }
 
 bool sluice__to_i32(int32_t *out, sluice__dtype dtype, const void *data, int64_t count) {
-    bool is_signed = dtype == SLUICE__I64 || dtype == SLUICE__I32 || dtype == SLUICE__I16 || dtype == SLUICE__I8;
-    bool is_unsigned = dtype == SLUICE__U32 || dtype == SLUICE__U16 || dtype == SLUICE__U8 || dtype == SLUICE__BOOL;
+    bool is_signed =
+        dtype == SLUICE__I64 || dtype == SLUICE__I32 || dtype == SLUICE__I16 || dtype == SLUICE__I8;
+    bool is_unsigned =
+        dtype == SLUICE__U32 || dtype == SLUICE__U16 || dtype == SLUICE__U8 || dtype == SLUICE__BOOL;
     if (!is_signed && !is_unsigned) return false;
     int size = sluice__dtype_size(dtype);
     for (int64_t i = 0; i < count; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A family of models is a table of facts (families/<name>.c): which config.json it claims, the defaults of its class in
- * transformers, how its norms and gates are stored, its tensor names. What a table cannot say, its `read` does. */
+/* A family of models is a table of facts (families/<name>.c): which config.json it claims, the defaults of its
+ * class in transformers, how its norms and gates are stored, its tensor names. What a table cannot say, its
+ * `read` does. */
 #ifndef SLUICE_MODEL_FAMILY_H
 #define SLUICE_MODEL_FAMILY_H
 #include "model/config.h"
@@ -31,16 +32,17 @@ typedef struct sluice__tensor_name {
 } sluice__tensor_name;
 
 typedef struct sluice__family {
-    const char *name; /* for people */
+    const char *name;               /* for people */
     const char *const *model_types; /* ends with NULL */
     const char *nested; /* key of the object that holds the language model's keys, NULL = the root */
     const char *prefix; /* of tensor names, in place of "model."; NULL = "model." */
     sluice__family_defaults defaults;
     sluice_norm_flavour norm;
     sluice_gate_packing gate_packing;
-    bool sliding;    /* reads sliding_window, use_sliding_window, max_window_layers */
-    bool window_everywhere; /* without layer_types: sliding_window holds for every layer */
-    int full_attention_interval; /* without layer_types: layer i is linear unless (i + 1) is a multiple; 0 = all full */
+    bool sliding;                /* reads sliding_window, use_sliding_window, max_window_layers */
+    bool window_everywhere;      /* without layer_types: sliding_window holds for every layer */
+    int full_attention_interval; /* without layer_types: layer i is linear unless (i + 1) is a multiple; 0 = all
+                                    full */
     const sluice__tensor_name *tensor_names; /* ends with name NULL; may be NULL */
     /* A model_type that several families share goes to the first that claims it. NULL = claims it always. */
     bool (*claims)(const sluice__json *json);
@@ -50,8 +52,8 @@ typedef struct sluice__family {
 
 /* In the order in which they are asked; ends with NULL. */
 extern const sluice__family *const sluice__families[];
-extern const sluice__family sluice__family_llama, sluice__family_qwen2, sluice__family_qwen3, sluice__family_paper,
-    sluice__family_qwen3_5, sluice__family_qwen3_5_wrapped, sluice__family_sluice;
+extern const sluice__family sluice__family_llama, sluice__family_qwen2, sluice__family_qwen3,
+    sluice__family_paper, sluice__family_qwen3_5, sluice__family_qwen3_5_wrapped, sluice__family_sluice;
 
 /* The family of a config.json, or an error that names what is known. */
 sluice_status sluice__family_find(const sluice__family **out, const sluice__json *root, sluice_error *err);
@@ -59,7 +61,8 @@ sluice_status sluice__family_find(const sluice__family **out, const sluice__json
 char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__slot slot, int layer);
 
 /* Shared readers of families. */
-sluice_status sluice__read_flag(const sluice__config_reader *r, const char *key, bool fallback, bool *out, sluice_error *err);
+sluice_status sluice__read_flag(const sluice__config_reader *r, const char *key, bool fallback, bool *out,
+                                sluice_error *err);
 /* attention_bias: biases of q, k, v and o in every layer. */
 sluice_status sluice__read_attention_bias(sluice__config_reader *r, sluice_error *err);
 void sluice__set_qk_norm(sluice__config_reader *r, bool on);
@@ -68,7 +71,8 @@ sluice_status sluice__read_own_gate(const sluice__config_reader *r, sluice_gate_
 int sluice__gate_to_json(json_t *object, const sluice_gate_spec *gate);
 /* The gate by the flags of the paper (headwise_attn_output_gate, elementwise_attn_output_gate) and of Qwen
  * (attn_output_gate). *found is false when no flag is there. Contradictions are errors that name both keys. */
-sluice_status sluice__read_gate_flags(const sluice__config_reader *r, sluice_gate_spec *gate, bool *found, sluice_error *err);
+sluice_status sluice__read_gate_flags(const sluice__config_reader *r, sluice_gate_spec *gate, bool *found,
+                                      sluice_error *err);
 void sluice__set_gate(sluice__config_reader *r, const sluice_gate_spec *gate);
 /* For families without a gate: an error when the file asks for one. */
 sluice_status sluice__refuse_gate(const sluice__config_reader *r, sluice_error *err);

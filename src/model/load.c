@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading: configuration, then a check of every tensor's presence, type and shape, and only then memory for the weights and
- * one pass over the files that converts row by row. Norms stored as w - 1 and gates packed into q_proj are taken apart here,
- * so that the layers know one form only. */
+/* Loading: configuration, then a check of every tensor's presence, type and shape, and only then memory for the
+ * weights and one pass over the files that converts row by row. Norms stored as w - 1 and gates packed into
+ * q_proj are taken apart here, so that the layers know one form only. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -44,7 +44,8 @@ static bool is_q(sluice__slot slot) {
 }
 
 /* Shape of the slot's tensor in the file; 0 dimensions when the file has none of its own. */
-static int file_shape(const sluice_config *c, const sluice__file_layout *layout, int layer, sluice__slot slot, int64_t shape[2]) {
+static int file_shape(const sluice_config *c, const sluice__file_layout *layout, int layer, sluice__slot slot,
+                      int64_t shape[2]) {
     int ndim = sluice__slot_shape(c, layer, slot, shape);
     if (!ndim || layer < 0) return ndim;
     int64_t packed = sluice__packed_gate_rows(c, layout, layer);
@@ -56,32 +57,39 @@ static int file_shape(const sluice_config *c, const sluice__file_layout *layout,
 static void format_shape(char out[96], const int64_t *shape, int ndim) {
     size_t n = 0;
     out[0] = '\0';
-    for (int i = 0; i < ndim && n < 80; i++) n += (size_t)snprintf(out + n, 96 - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    for (int i = 0; i < ndim && n < 80; i++)
+        n += (size_t)snprintf(out + n, 96 - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
 }
 
 /* The expectation about q_proj follows from three keys; a reader of the message needs to see the sum. */
-static sluice_status wrong_shape(const loader *l, const sluice__store_tensor *t, const transfer *x, const int64_t *expected, int ndim,
-                                 sluice_error *err) {
+static sluice_status wrong_shape(const loader *l, const sluice__store_tensor *t, const transfer *x,
+                                 const int64_t *expected, int ndim, sluice_error *err) {
     char found[96], want[96], why[160] = "";
     format_shape(found, t->shape, t->ndim);
     format_shape(want, expected, ndim);
     if (is_q(x->slot)) {
         const sluice_layer_spec *s = &l->config.layers[x->layer];
         int64_t gate = sluice__packed_gate_rows(&l->config, &l->layout, x->layer);
-        snprintf(why, sizeof why, ": %d heads x %d query rows%s%lld%s", s->num_attention_heads, s->head_dim, gate ? " + " : " and ",
-                 (long long)gate, gate == s->num_attention_heads ? " headwise gate rows" : gate ? " elementwise gate rows" : " gate rows");
+        snprintf(why, sizeof why, ": %d heads x %d query rows%s%lld%s", s->num_attention_heads, s->head_dim,
+                 gate ? " + " : " and ", (long long)gate,
+                 gate == s->num_attention_heads ? " headwise gate rows"
+                 : gate                         ? " elementwise gate rows"
+                                                : " gate rows");
     }
-    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: found shape [%s], expected [%s] by config.json%s", t->file, t->name,
+    return sluice__fail(err, SLUICE_ERR_FORMAT,
+                        "%s: tensor %s: found shape [%s], expected [%s] by config.json%s", t->file, t->name,
                         found, want, why);
 }
 
-static sluice_status check_tensor(const loader *l, const sluice__store_tensor *t, const transfer *x, const int64_t *shape, int ndim,
-                                  sluice_error *err) {
+static sluice_status check_tensor(const loader *l, const sluice__store_tensor *t, const transfer *x,
+                                  const int64_t *shape, int ndim, sluice_error *err) {
     bool same = t->ndim == ndim;
     for (int i = 0; i < ndim && same; i++) same = t->shape[i] == shape[i];
     if (!sluice__dtype_is_weight(t->dtype))
-        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: dtype %s is not supported (packed or quantised weights?), "
-                            "expected F32, F16, BF16 or F64", t->file, t->name, sluice__dtype_name(t->dtype));
+        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                            "%s: tensor %s: dtype %s is not supported (packed or quantised weights?), "
+                            "expected F32, F16, BF16 or F64",
+                            t->file, t->name, sluice__dtype_name(t->dtype));
     return same ? SLUICE_OK : wrong_shape(l, t, x, shape, ndim, err);
 }
 
@@ -97,8 +105,9 @@ static sluice_status plan_tensor(loader *l, int layer, sluice__slot slot, sluice
     char *name = sluice__family_tensor_name(&l->layout, slot, layer);
     if (!name) return sluice__no_memory(err, 64, "a tensor name");
     transfer x = {.source = sluice__store_find(l->store, name), .slot = slot, .layer = layer};
-    sluice_status st = x.source < 0 ? missing(l, name, slot, err)
-                                    : check_tensor(l, sluice__store_at(l->store, x.source), &x, shape, ndim, err);
+    sluice_status st = x.source < 0
+                           ? missing(l, name, slot, err)
+                           : check_tensor(l, sluice__store_at(l->store, x.source), &x, shape, ndim, err);
     sluice__free(name);
     if (st != SLUICE_OK) return st;
     l->used[x.source] = true;
@@ -109,7 +118,9 @@ static sluice_status plan_tensor(loader *l, int layer, sluice__slot slot, sluice
 /* A file saved from the bare decoder lacks the leading "model.". */
 static void adapt_prefix(loader *l) {
     char *name = sluice__family_tensor_name(&l->layout, SLUICE__SLOT_EMBED_TOKENS, -1);
-    if (name && sluice__store_find(l->store, name) < 0 && sluice__store_find(l->store, "embed_tokens.weight") >= 0) l->layout.prefix = "";
+    if (name && sluice__store_find(l->store, name) < 0 &&
+        sluice__store_find(l->store, "embed_tokens.weight") >= 0)
+        l->layout.prefix = "";
     sluice__free(name);
 }
 
@@ -117,18 +128,21 @@ static sluice_status plan(loader *l, sluice_error *err) {
     size_t most = (size_t)l->config.num_hidden_layers * (SLUICE__SLOT_NORM - SLUICE__SLOT_INPUT_NORM) + 3;
     l->transfers = sluice__calloc(most, sizeof *l->transfers, SLUICE__MEM_OTHER);
     l->used = sluice__calloc((size_t)sluice__store_count(l->store), sizeof *l->used, SLUICE__MEM_OTHER);
-    if (!l->transfers || !l->used) return sluice__no_memory(err, most * sizeof *l->transfers, "the list of tensors");
+    if (!l->transfers || !l->used)
+        return sluice__no_memory(err, most * sizeof *l->transfers, "the list of tensors");
     adapt_prefix(l);
     SLUICE__TRY(plan_tensor(l, -1, SLUICE__SLOT_EMBED_TOKENS, err));
     for (int i = 0; i < l->config.num_hidden_layers; i++)
-        for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++) SLUICE__TRY(plan_tensor(l, i, s, err));
+        for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++)
+            SLUICE__TRY(plan_tensor(l, i, s, err));
     SLUICE__TRY(plan_tensor(l, -1, SLUICE__SLOT_NORM, err));
     return plan_tensor(l, -1, SLUICE__SLOT_LM_HEAD, err);
 }
 
 /* Tensors that older or larger files carry and that mean nothing here. */
 static bool harmless(const loader *l, const char *name) {
-    static const char *const parts[] = {"rotary_emb.inv_freq", "mtp.", "visual.", "vision_tower.", "vision_model.", NULL};
+    static const char *const parts[] = {"rotary_emb.inv_freq", "mtp.",          "visual.",
+                                        "vision_tower.",       "vision_model.", NULL};
     for (int i = 0; parts[i]; i++)
         if (strstr(name, parts[i])) return true;
     return l->config.tie_word_embeddings && !strcmp(name, "lm_head.weight");
@@ -143,8 +157,8 @@ static void report_unused(const loader *l) {
         if (!unused++) first = name;
     }
     if (unused)
-        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s of the file %s not used, for example %s", l->dir, unused,
-                    unused == 1 ? "" : "s", unused == 1 ? "is" : "are", first);
+        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s of the file %s not used, for example %s", l->dir,
+                    unused, unused == 1 ? "" : "s", unused == 1 ? "is" : "are", first);
 }
 
 /* ---- rows into place ---- */
@@ -163,8 +177,11 @@ static sluice_status put_packed(const sink *s, int64_t r, const float *values, s
     float *to = (p.gate ? s->transfer->gate : s->transfer->to) + p.row * s->columns;
     size_t bytes = (size_t)s->columns * sizeof *to;
     if (p.repeat && memcmp(to, values, bytes))
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: row %lld differs from the gate row of its head, but config.json says "
-                            "gate_granularity headwise", s->from->file, s->from->name, (long long)r);
+        return sluice__fail(
+            err, SLUICE_ERR_FORMAT,
+            "%s: tensor %s: row %lld differs from the gate row of its head, but config.json says "
+            "gate_granularity headwise",
+            s->from->file, s->from->name, (long long)r);
     if (!p.repeat) memcpy(to, values, bytes);
     return SLUICE_OK;
 }
@@ -194,7 +211,8 @@ static sluice_status put_row(void *user, int64_t r, const float *values, sluice_
     return SLUICE_OK;
 }
 
-/* Destinations in the order of the transfers: tensors of the model stand in the same order, with gates between. */
+/* Destinations in the order of the transfers: tensors of the model stand in the same order, with gates between.
+ */
 static float *destination(const loader *l, sluice__slot slot, int layer, int *at) {
     while (l->model->tensors[*at].slot != slot || l->model->tensors[*at].layer != layer) ++*at;
     return l->model->flat + l->model->tensors[*at].offset;
@@ -207,7 +225,8 @@ static void find_destinations(loader *l) {
         x->to = destination(l, x->slot, x->layer, &at);
         if (!is_q(x->slot) || !sluice__packed_gate_rows(&l->config, &l->layout, x->layer)) continue;
         int gate_at = at;
-        x->gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS, x->layer, &gate_at);
+        x->gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS,
+                              x->layer, &gate_at);
     }
 }
 
@@ -220,8 +239,8 @@ static sluice_status read_one(loader *l, transfer *x, sluice_error *err) {
     return st;
 }
 
-/* Tensors go to different places, so threads share them out, where the files can be read by several at once. Of several
- * errors the one of the first tensor is kept. */
+/* Tensors go to different places, so threads share them out, where the files can be read by several at once. Of
+ * several errors the one of the first tensor is kept. */
 static sluice_status read_all(loader *l, sluice_error *err) {
     int failed = l->num_transfers;
     sluice_status st = SLUICE_OK;
@@ -246,22 +265,25 @@ static void report_nonfinite(const loader *l) {
     sluice__strbuf names = {0};
     for (int i = 0; i < l->num_transfers; i++)
         if (l->transfers[i].nonfinite && bad++ < 4)
-            sluice__strbuf_printf(&names, "%s%s", names.size ? ", " : "", sluice__store_at(l->store, l->transfers[i].source)->name);
+            sluice__strbuf_printf(&names, "%s%s", names.size ? ", " : "",
+                                  sluice__store_at(l->store, l->transfers[i].source)->name);
     if (bad)
-        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s NaN or infinite values: %s%s", l->dir, bad, bad == 1 ? " has" : "s have",
-                    names.data ? names.data : "", bad > 4 ? ", ..." : "");
+        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s NaN or infinite values: %s%s", l->dir, bad,
+                    bad == 1 ? " has" : "s have", names.data ? names.data : "", bad > 4 ? ", ..." : "");
     sluice__strbuf_free(&names);
 }
 
 /* ---- the whole ---- */
 
 static sluice_status read_config(loader *l, const sluice_load_params *params, sluice_error *err) {
-    if (!sluice__is_dir(l->dir)) return sluice__fail(err, SLUICE_ERR_IO, "%s: not a directory that holds a model", l->dir);
+    if (!sluice__is_dir(l->dir))
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: not a directory that holds a model", l->dir);
     char *path = sluice__path_join(l->dir, "config.json");
     if (!path) return sluice__no_memory(err, strlen(l->dir), "a path");
     sluice_status st = sluice__config_read_file(&l->config, &l->layout, path, err);
     sluice__free(path);
-    if (st == SLUICE_OK && params && params->rope_override) st = sluice__config_override_rope(&l->config, params->rope_override, err);
+    if (st == SLUICE_OK && params && params->rope_override)
+        st = sluice__config_override_rope(&l->config, params->rope_override, err);
     return st;
 }
 
@@ -273,7 +295,8 @@ static sluice_status make_model(loader *l, sluice_error *err) {
     return sluice__model_alloc(&l->model, &copy, err);
 }
 
-sluice_status sluice_model_load(sluice_model **out, const char *path, const sluice_load_params *params, sluice_error *err) {
+sluice_status sluice_model_load(sluice_model **out, const char *path, const sluice_load_params *params,
+                                sluice_error *err) {
     *out = NULL;
     loader l = {.dir = path};
     sluice_status st = read_config(&l, params, err);
@@ -286,8 +309,10 @@ sluice_status sluice_model_load(sluice_model **out, const char *path, const slui
         st = read_all(&l, err);
     }
     if (st == SLUICE_OK) report_nonfinite(&l);
-    if (st == SLUICE_OK) *out = l.model;
-    else sluice_model_free(l.model);
+    if (st == SLUICE_OK)
+        *out = l.model;
+    else
+        sluice_model_free(l.model);
     sluice__store_close(l.store);
     sluice__free(l.transfers);
     sluice__free(l.used);

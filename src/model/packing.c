@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gate rows inside q_proj lie behind the query rows of their block: of their head (Qwen) or of their KV group (the paper).
- * For grouped-query attention both have the same shape and different meaning, so the family decides, never the shape. */
+/* Gate rows inside q_proj lie behind the query rows of their block: of their head (Qwen) or of their KV group
+ * (the paper). For grouped-query attention both have the same shape and different meaning, so the family
+ * decides, never the shape. */
 #include "model/packing.h"
 
 int64_t sluice__packed_gate_rows(const sluice_config *config, const sluice__file_layout *layout, int layer) {
@@ -9,7 +10,8 @@ int64_t sluice__packed_gate_rows(const sluice_config *config, const sluice__file
     return layout->gate_repeated ? s.q_rows : s.gate_rows;
 }
 
-sluice__packed_row sluice__packed_row_of(const sluice_config *config, const sluice__file_layout *layout, int layer, int64_t r) {
+sluice__packed_row sluice__packed_row_of(const sluice_config *config, const sluice__file_layout *layout,
+                                         int layer, int64_t r) {
     const sluice_layer_spec *l = &config->layers[layer];
     bool per_group = layout->gate_packing == SLUICE_GATE_Q_PER_GROUP;
     int64_t blocks = per_group ? l->num_key_value_heads : l->num_attention_heads;

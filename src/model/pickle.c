@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pickle machine: a stack, a memo and one handler per opcode. No array of it may grow past MAX_BYTES, so that no input
- * can take more memory than about 200 MB, and none takes more time than its length. Containers are chains of items; nothing is
- * walked recursively, so nesting and cycles are harmless. */
+/* The pickle machine: a stack, a memo and one handler per opcode. No array of it may grow past MAX_BYTES, so
+ * that no input can take more memory than about 200 MB, and none takes more time than its length. Containers
+ * are chains of items; nothing is walked recursively, so nesting and cycles are harmless. */
 #include "model/pickle.h"
 #include "base/memory.h"
 #include <string.h>
@@ -116,7 +116,8 @@ static sluice_status pop(machine *m, int *index, sluice_error *err) {
     *index = 0;
     if (!m->stack.count) return refuse(m, err, "the stack is empty");
     *index = ((int *)m->stack.data)[--m->stack.count];
-    if (value_at(m, *index)->kind == SLUICE__PICKLE_MARK) return refuse(m, err, "a mark where a value is expected");
+    if (value_at(m, *index)->kind == SLUICE__PICKLE_MARK)
+        return refuse(m, err, "a mark where a value is expected");
     return SLUICE_OK;
 }
 
@@ -126,8 +127,10 @@ static sluice_status append(machine *m, int container, int key, int element, slu
     int index = m->items.count++;
     *item_at(m, index) = (item){key, element, 0};
     chain *c = &value_at(m, container)->items;
-    if (c->first) item_at(m, c->last)->next = index;
-    else c->first = index;
+    if (c->first)
+        item_at(m, c->last)->next = index;
+    else
+        c->first = index;
     c->last = index;
     c->count++;
     return SLUICE_OK;
@@ -250,7 +253,8 @@ static sluice_status memo_put(machine *m, uint64_t at, sluice_error *err) {
 }
 
 static sluice_status memo_get(machine *m, uint64_t at, sluice_error *err) {
-    if (at >= (uint64_t)m->memo.count || ((int *)m->memo.data)[at] < 0) return refuse(m, err, "it reads an empty memo entry");
+    if (at >= (uint64_t)m->memo.count || ((int *)m->memo.data)[at] < 0)
+        return refuse(m, err, "it reads an empty memo entry");
     return push_index(m, ((int *)m->memo.data)[at], err);
 }
 
@@ -319,7 +323,8 @@ static sluice_status make_tuple(machine *m, int count, int drop, sluice_error *e
     SLUICE__TRY(push_empty(m, SLUICE__PICKLE_TUPLE, err));
     int *stack = m->stack.data, tuple = stack[m->stack.count - 1];
     for (int i = base; i < base + count; i++) {
-        if (value_at(m, stack[i])->kind == SLUICE__PICKLE_MARK) return refuse(m, err, "a mark where a value is expected");
+        if (value_at(m, stack[i])->kind == SLUICE__PICKLE_MARK)
+            return refuse(m, err, "a mark where a value is expected");
         SLUICE__TRY(append(m, tuple, -1, stack[i], err));
     }
     stack[base - drop] = tuple;
@@ -350,8 +355,9 @@ static sluice_status put_items(machine *m, int base, int below, sluice__pickle_k
     const int *stack = m->stack.data;
     int step = kind == SLUICE__PICKLE_DICT ? 2 : 1, count = m->stack.count - base;
     if (below < 1 || count < 0 || count % step || value_at(m, stack[below - 1])->kind != kind)
-        return refuse(m, err, kind == SLUICE__PICKLE_DICT ? "items for something that is not a dictionary"
-                                                          : "elements for something that is not a list");
+        return refuse(m, err,
+                      kind == SLUICE__PICKLE_DICT ? "items for something that is not a dictionary"
+                                                  : "elements for something that is not a list");
     for (int i = base; i < base + count; i += step)
         SLUICE__TRY(append(m, stack[below - 1], step == 2 ? stack[i] : -1, stack[i + step - 1], err));
     m->stack.count = below;
@@ -382,14 +388,21 @@ static sluice_status op_append(machine *m, sluice_error *err) {
 
 /* ---- opcodes: globals and calls ---- */
 
-static sluice_status push_global(machine *m, const char *module, int module_length, const char *name, int name_length, sluice_error *err) {
+static sluice_status push_global(machine *m, const char *module, int module_length, const char *name,
+                                 int name_length, sluice_error *err) {
     for (size_t i = 0; i < sizeof globals / sizeof *globals; i++) {
-        if (strlen(globals[i].module) != (size_t)module_length || memcmp(globals[i].module, module, (size_t)module_length)) continue;
-        if (strlen(globals[i].name) != (size_t)name_length || memcmp(globals[i].name, name, (size_t)name_length)) continue;
+        if (strlen(globals[i].module) != (size_t)module_length ||
+            memcmp(globals[i].module, module, (size_t)module_length))
+            continue;
+        if (strlen(globals[i].name) != (size_t)name_length ||
+            memcmp(globals[i].name, name, (size_t)name_length))
+            continue;
         return push(m, (value){.kind = SLUICE__PICKLE_GLOBAL, .integer = globals[i].value}, err);
     }
-    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: the pickle asks for %.*s.%.*s, refused: only dictionaries of tensors are read, "
-                        "and nothing is executed", m->file, module_length < 100 ? module_length : 100, module,
+    return sluice__fail(err, SLUICE_ERR_FORMAT,
+                        "%s: the pickle asks for %.*s.%.*s, refused: only dictionaries of tensors are read, "
+                        "and nothing is executed",
+                        m->file, module_length < 100 ? module_length : 100, module,
                         name_length < 100 ? name_length : 100, name);
 }
 
@@ -406,11 +419,13 @@ static sluice_status op_stack_global(machine *m, sluice_error *err) {
     SLUICE__TRY(pop(m, &name, err));
     SLUICE__TRY(pop(m, &module, err));
     const value *n = value_at(m, name), *o = value_at(m, module);
-    if (n->kind != SLUICE__PICKLE_TEXT || o->kind != SLUICE__PICKLE_TEXT) return refuse(m, err, "a global without a name");
+    if (n->kind != SLUICE__PICKLE_TEXT || o->kind != SLUICE__PICKLE_TEXT)
+        return refuse(m, err, "a global without a name");
     return push_global(m, o->text.data, o->text.length, n->text.data, n->text.length, err);
 }
 
-/* The items of a tuple or list into out, at most `room`; their number, or -1 when there are more or it is no sequence. */
+/* The items of a tuple or list into out, at most `room`; their number, or -1 when there are more or it is no
+ * sequence. */
 static int unpack(const machine *m, int container, int *out, int room) {
     const value *v = value_at(m, container);
     if (v->kind != SLUICE__PICKLE_TUPLE && v->kind != SLUICE__PICKLE_LIST) return -1;
@@ -422,7 +437,8 @@ static int unpack(const machine *m, int container, int *out, int room) {
 
 static bool is_text(const machine *m, int index, const char *text) {
     const value *v = value_at(m, index);
-    return v->kind == SLUICE__PICKLE_TEXT && v->text.length == (int)strlen(text) && !memcmp(v->text.data, text, strlen(text));
+    return v->kind == SLUICE__PICKLE_TEXT && v->text.length == (int)strlen(text) &&
+           !memcmp(v->text.data, text, strlen(text));
 }
 
 /* ("storage", class, key, place, elements[, view]) */
@@ -430,16 +446,18 @@ static sluice_status op_persistent(machine *m, sluice_error *err) {
     int id, part[6];
     SLUICE__TRY(pop(m, &id, err));
     int n = unpack(m, id, part, 6);
-    bool shaped = n >= 5 && is_text(m, part[0], "storage") && value_at(m, part[1])->kind == SLUICE__PICKLE_GLOBAL &&
-                  value_at(m, part[1])->integer >= GLOBAL_STORAGE && value_at(m, part[2])->kind == SLUICE__PICKLE_TEXT &&
-                  value_at(m, part[4])->kind == SLUICE__PICKLE_INT && value_at(m, part[4])->integer >= 0;
+    bool shaped =
+        n >= 5 && is_text(m, part[0], "storage") && value_at(m, part[1])->kind == SLUICE__PICKLE_GLOBAL &&
+        value_at(m, part[1])->integer >= GLOBAL_STORAGE && value_at(m, part[2])->kind == SLUICE__PICKLE_TEXT &&
+        value_at(m, part[4])->kind == SLUICE__PICKLE_INT && value_at(m, part[4])->integer >= 0;
     if (!shaped) return refuse(m, err, "a persistent id that is not a storage");
-    if (n == 6 && value_at(m, part[5])->kind != SLUICE__PICKLE_NONE) return refuse(m, err, "a storage that is a view of another (PyTorch 0.3)");
+    if (n == 6 && value_at(m, part[5])->kind != SLUICE__PICKLE_NONE)
+        return refuse(m, err, "a storage that is a view of another (PyTorch 0.3)");
     SLUICE__TRY(reserve(m, &m->storages, m->storages.count + 1, sizeof(sluice__pickle_storage), err));
     const value *key = value_at(m, part[2]);
-    ((sluice__pickle_storage *)m->storages.data)[m->storages.count] =
-        (sluice__pickle_storage){key->text.data, key->text.length, (sluice__dtype)(value_at(m, part[1])->integer - GLOBAL_STORAGE),
-                                 value_at(m, part[4])->integer};
+    ((sluice__pickle_storage *)m->storages.data)[m->storages.count] = (sluice__pickle_storage){
+        key->text.data, key->text.length, (sluice__dtype)(value_at(m, part[1])->integer - GLOBAL_STORAGE),
+        value_at(m, part[4])->integer};
     return push(m, (value){.kind = SLUICE__PICKLE_STORAGE, .index = m->storages.count++}, err);
 }
 
@@ -461,20 +479,24 @@ static bool fits(sluice__pickle_tensor *t, const sluice__pickle_storage *s) {
         if (__builtin_mul_overflow(t->count, t->shape[i], &t->count)) return false;
     if (t->count == 0) return t->offset <= s->count;
     for (int i = 0; i < t->ndim; i++)
-        if (__builtin_mul_overflow(t->shape[i] - 1, t->stride[i], &reach) || __builtin_add_overflow(last, reach, &last)) return false;
+        if (__builtin_mul_overflow(t->shape[i] - 1, t->stride[i], &reach) ||
+            __builtin_add_overflow(last, reach, &last))
+            return false;
     return last < s->count;
 }
 
 static sluice_status rebuild_tensor(machine *m, const int *part, int parts, sluice_error *err) {
     sluice__pickle_tensor t = {0};
     int strides;
-    if (parts < 4 || value_at(m, part[0])->kind != SLUICE__PICKLE_STORAGE || value_at(m, part[1])->kind != SLUICE__PICKLE_INT ||
-        value_at(m, part[1])->integer < 0 || !read_sizes(m, part[2], t.shape, &t.ndim) || !read_sizes(m, part[3], t.stride, &strides) ||
+    if (parts < 4 || value_at(m, part[0])->kind != SLUICE__PICKLE_STORAGE ||
+        value_at(m, part[1])->kind != SLUICE__PICKLE_INT || value_at(m, part[1])->integer < 0 ||
+        !read_sizes(m, part[2], t.shape, &t.ndim) || !read_sizes(m, part[3], t.stride, &strides) ||
         strides != t.ndim)
         return refuse(m, err, "a tensor without storage, offset, sizes and strides");
     t.storage = value_at(m, part[0])->index;
     t.offset = value_at(m, part[1])->integer;
-    if (!fits(&t, sluice__pickle_storage_of(m, t.storage))) return refuse(m, err, "a tensor reaches beyond its storage");
+    if (!fits(&t, sluice__pickle_storage_of(m, t.storage)))
+        return refuse(m, err, "a tensor reaches beyond its storage");
     SLUICE__TRY(reserve(m, &m->tensors, m->tensors.count + 1, sizeof t, err));
     ((sluice__pickle_tensor *)m->tensors.data)[m->tensors.count] = t;
     return push(m, (value){.kind = SLUICE__PICKLE_TENSOR, .index = m->tensors.count++}, err);
@@ -486,9 +508,11 @@ static sluice_status make_dict(machine *m, const int *part, int parts, sluice_er
     int dict = ((int *)m->stack.data)[m->stack.count - 1], pair[2];
     if (!parts) return SLUICE_OK;
     const value *list = value_at(m, part[0]);
-    if (parts != 1 || list->kind != SLUICE__PICKLE_LIST) return refuse(m, err, "an OrderedDict of something that is not a list");
+    if (parts != 1 || list->kind != SLUICE__PICKLE_LIST)
+        return refuse(m, err, "an OrderedDict of something that is not a list");
     for (int i = list->items.first; i; i = item_at(m, i)->next) {
-        if (unpack(m, item_at(m, i)->value, pair, 2) != 2) return refuse(m, err, "an OrderedDict of something that is not a pair");
+        if (unpack(m, item_at(m, i)->value, pair, 2) != 2)
+            return refuse(m, err, "an OrderedDict of something that is not a pair");
         SLUICE__TRY(append(m, dict, pair[0], pair[1], err));
         list = value_at(m, part[0]);
     }
@@ -500,13 +524,15 @@ static sluice_status op_reduce(machine *m, sluice_error *err) {
     SLUICE__TRY(pop(m, &arguments, err));
     SLUICE__TRY(pop(m, &function, err));
     int n = unpack(m, arguments, part, 8);
-    if (value_at(m, function)->kind != SLUICE__PICKLE_GLOBAL || n < 0) return refuse(m, err, "a call of something that is not a function");
+    if (value_at(m, function)->kind != SLUICE__PICKLE_GLOBAL || n < 0)
+        return refuse(m, err, "a call of something that is not a function");
     switch (value_at(m, function)->integer) {
     case GLOBAL_ORDERED_DICT: return make_dict(m, part, n, err);
     case GLOBAL_REBUILD_TENSOR:
     case GLOBAL_REBUILD_TENSOR_V2: return rebuild_tensor(m, part, n, err);
     case GLOBAL_REBUILD_PARAMETER:
-        if (n < 1 || value_at(m, part[0])->kind != SLUICE__PICKLE_TENSOR) return refuse(m, err, "a parameter that is not a tensor");
+        if (n < 1 || value_at(m, part[0])->kind != SLUICE__PICKLE_TENSOR)
+            return refuse(m, err, "a parameter that is not a tensor");
         return push_index(m, part[0], err);
     default: return refuse(m, err, "a call of something that is not a function");
     }
@@ -534,12 +560,14 @@ static sluice_status op_frame(machine *m, sluice_error *err) {
 }
 
 static const handler handlers[256] = {
-    [0x80] = op_proto,   [0x95] = op_frame,   ['N'] = op_none,     [0x88] = op_true,      [0x89] = op_false,    ['J'] = op_int4,
-    ['K'] = op_int1,     ['M'] = op_int2,     [0x8a] = op_long1,   ['G'] = op_float,      ['X'] = op_text4,     [0x8c] = op_text1,
-    ['T'] = op_text4,    ['U'] = op_text1,    ['q'] = op_put1,     ['r'] = op_put4,       ['h'] = op_get1,      ['j'] = op_get4,
-    [0x94] = op_memoize, ['('] = op_mark,     ['}'] = op_dict,     [']'] = op_list,       [')'] = op_tuple0,    ['t'] = op_tuple,
-    [0x85] = op_tuple1,  [0x86] = op_tuple2,  [0x87] = op_tuple3,  ['u'] = op_setitems,   ['s'] = op_setitem,   ['e'] = op_appends,
-    ['a'] = op_append,   ['c'] = op_global,   [0x93] = op_stack_global, ['Q'] = op_persistent, ['R'] = op_reduce, ['b'] = op_build,
+    [0x80] = op_proto,  [0x95] = op_frame,  ['N'] = op_none,          [0x88] = op_true,      [0x89] = op_false,
+    ['J'] = op_int4,    ['K'] = op_int1,    ['M'] = op_int2,          [0x8a] = op_long1,     ['G'] = op_float,
+    ['X'] = op_text4,   [0x8c] = op_text1,  ['T'] = op_text4,         ['U'] = op_text1,      ['q'] = op_put1,
+    ['r'] = op_put4,    ['h'] = op_get1,    ['j'] = op_get4,          [0x94] = op_memoize,   ['('] = op_mark,
+    ['}'] = op_dict,    [']'] = op_list,    [')'] = op_tuple0,        ['t'] = op_tuple,      [0x85] = op_tuple1,
+    [0x86] = op_tuple2, [0x87] = op_tuple3, ['u'] = op_setitems,      ['s'] = op_setitem,    ['e'] = op_appends,
+    ['a'] = op_append,  ['c'] = op_global,  [0x93] = op_stack_global, ['Q'] = op_persistent, ['R'] = op_reduce,
+    ['b'] = op_build,
 };
 
 sluice_status sluice__pickle_run(sluice__pickle *p, const unsigned char *data, size_t size, size_t *used,
@@ -552,8 +580,9 @@ sluice_status sluice__pickle_run(sluice__pickle *p, const unsigned char *data, s
         SLUICE__TRY(take(p, 1, &op, err));
         if (*op == '.') break;
         if (!handlers[*op])
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: not a pickle of tensors: opcode 0x%02x at byte %td is refused", p->file, *op,
-                                op - data);
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "%s: not a pickle of tensors: opcode 0x%02x at byte %td is refused", p->file,
+                                *op, op - data);
         SLUICE__TRY(handlers[*op](p, err));
     }
     SLUICE__TRY(pop(p, result, err));
@@ -600,8 +629,8 @@ int sluice__pickle_num_storages(const sluice__pickle *p) {
     return p->storages.count;
 }
 
-bool sluice__pickle_next(const sluice__pickle *p, sluice__pickle_value container, int *at, sluice__pickle_value *key,
-                         sluice__pickle_value *element) {
+bool sluice__pickle_next(const sluice__pickle *p, sluice__pickle_value container, int *at,
+                         sluice__pickle_value *key, sluice__pickle_value *element) {
     *at = *at ? item_at(p, *at)->next : value_at(p, container)->items.first;
     if (!*at) return false;
     if (key) *key = item_at(p, *at)->key;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary position embedding (Su et al. 2021) and the ways to stretch it: position interpolation (Chen et al. 2023), dynamic
- * NTK, YaRN (Peng et al. 2023), Llama 3's smoothing by wavelength, LongRoPE (Ding et al. 2024). Frequencies follow the code of
- * transformers, computed in double; angles are formed in double and rounded once, so that position 100000 is as exact as 1. */
+/* Rotary position embedding (Su et al. 2021) and the ways to stretch it: position interpolation (Chen et al.
+ * 2023), dynamic NTK, YaRN (Peng et al. 2023), Llama 3's smoothing by wavelength, LongRoPE (Ding et al. 2024).
+ * Frequencies follow the code of transformers, computed in double; angles are formed in double and rounded
+ * once, so that position 100000 is as exact as 1. */
 #include "base/memory.h"
 #include "model/weights.h"
 #include <math.h>
@@ -10,7 +11,8 @@ static const double pi = 3.14159265358979323846;
 
 /* Dynamic NTK: the base grows with the length so that the slowest component just covers it. */
 static double dynamic_theta(const sluice_rope_spec *r, int64_t length) {
-    double trained = (double)r->original_max_position_embeddings, now = length > trained ? (double)length : trained;
+    double trained = (double)r->original_max_position_embeddings,
+           now = length > trained ? (double)length : trained;
     if (r->rotary_dim <= 2) return r->theta; /* one frequency, which does not depend on the base */
     double stretch = r->factor * now / trained - (r->factor - 1);
     return r->theta * pow(stretch, (double)r->rotary_dim / (r->rotary_dim - 2));
@@ -43,7 +45,8 @@ static double yarn_mscale(double factor, double mscale) {
 }
 
 static double yarn_attention_factor(const sluice_rope_spec *r) {
-    if (r->mscale > 0 && r->mscale_all_dim > 0) return yarn_mscale(r->factor, r->mscale) / yarn_mscale(r->factor, r->mscale_all_dim);
+    if (r->mscale > 0 && r->mscale_all_dim > 0)
+        return yarn_mscale(r->factor, r->mscale) / yarn_mscale(r->factor, r->mscale_all_dim);
     return yarn_mscale(r->factor, 1);
 }
 
@@ -62,7 +65,8 @@ static double longrope_attention_factor(const sluice_rope_spec *r) {
     return r->factor <= 1 ? 1 : sqrt(1 + log(r->factor) / log((double)r->original_max_position_embeddings));
 }
 
-void sluice__rope_inv_freq(const sluice_rope_spec *r, int64_t length, double *inv_freq, double *attention_factor) {
+void sluice__rope_inv_freq(const sluice_rope_spec *r, int64_t length, double *inv_freq,
+                           double *attention_factor) {
     int half = r->rotary_dim / 2;
     double theta = r->type == SLUICE_ROPE_DYNAMIC ? dynamic_theta(r, length) : r->theta, factor = 1;
     for (int i = 0; i < half; i++) inv_freq[i] = pow(theta, -2.0 * i / r->rotary_dim);
@@ -88,8 +92,8 @@ void sluice__rope_inv_freq(const sluice_rope_spec *r, int64_t length, double *in
     *attention_factor = scaled && r->attention_factor > 0 ? r->attention_factor : factor;
 }
 
-sluice_status sluice__rope_tables(const sluice_rope_spec *r, int64_t count, int64_t length, float *cos_out, float *sin_out,
-                                  sluice_error *err) {
+sluice_status sluice__rope_tables(const sluice_rope_spec *r, int64_t count, int64_t length, float *cos_out,
+                                  float *sin_out, sluice_error *err) {
     int half = r->rotary_dim / 2;
     double *inv_freq = sluice__calloc((size_t)half, sizeof *inv_freq, SLUICE__MEM_OTHER), factor;
     if (!inv_freq) return sluice__no_memory(err, (size_t)half * sizeof *inv_freq, "RoPE frequencies");

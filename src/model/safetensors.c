@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading and writing safetensors. The reader maps the file and trusts nothing in the header: types must be known, shapes
- * must multiply without overflow to the byte count, and the tensors, sorted by their offsets, must cover the data from its
- * first to its last byte, which rules out overlap, holes and truncation at once. */
+/* Reading and writing safetensors. The reader maps the file and trusts nothing in the header: types must be
+ * known, shapes must multiply without overflow to the byte count, and the tensors, sorted by their offsets,
+ * must cover the data from its first to its last byte, which rules out overlap, holes and truncation at once.
+ */
 #include "model/safetensors.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -29,9 +30,10 @@ static uint64_t read_u64(const unsigned char *p) {
     return v;
 }
 
-static sluice_status bad_tensor(const sluice__safetensors *f, const char *name, sluice_error *err, const char *fmt, ...)
-    SLUICE__PRINTF(4, 5);
-static sluice_status bad_tensor(const sluice__safetensors *f, const char *name, sluice_error *err, const char *fmt, ...) {
+static sluice_status bad_tensor(const sluice__safetensors *f, const char *name, sluice_error *err,
+                                const char *fmt, ...) SLUICE__PRINTF(4, 5);
+static sluice_status bad_tensor(const sluice__safetensors *f, const char *name, sluice_error *err,
+                                const char *fmt, ...) {
     char text[512];
     va_list ap;
     va_start(ap, fmt);
@@ -48,17 +50,22 @@ bool sluice__is_lfs_pointer(const void *data, size_t size) {
 /* Header bytes behind the length field, parsed. Sets *data_at to where tensors begin. */
 static sluice_status read_header(sluice__safetensors *f, size_t *data_at, sluice_error *err) {
     if (f->map.size < LENGTH_FIELD)
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: %zu bytes, expected at least %d: not a safetensors file", f->path,
-                            f->map.size, LENGTH_FIELD);
+        return sluice__fail(err, SLUICE_ERR_FORMAT,
+                            "%s: %zu bytes, expected at least %d: not a safetensors file", f->path, f->map.size,
+                            LENGTH_FIELD);
     if (sluice__is_lfs_pointer(f->map.data, f->map.size))
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: a Git LFS pointer instead of the weights themselves (fetch them with "
-                            "`git lfs pull`)", f->path);
+        return sluice__fail(err, SLUICE_ERR_FORMAT,
+                            "%s: a Git LFS pointer instead of the weights themselves (fetch them with "
+                            "`git lfs pull`)",
+                            f->path);
     uint64_t length = read_u64(f->map.data);
     if (length > f->map.size - LENGTH_FIELD || length > MAX_HEADER)
-        return sluice__fail(err, SLUICE_ERR_FORMAT,
-                            "%s: header length %" PRIu64 ", expected at most %zu: truncated or not a safetensors file", f->path,
-                            length, f->map.size - LENGTH_FIELD < MAX_HEADER ? f->map.size - LENGTH_FIELD : (size_t)MAX_HEADER);
-    SLUICE__TRY(sluice__json_parse(&f->header, (const char *)f->map.data + LENGTH_FIELD, (size_t)length, f->path, err));
+        return sluice__fail(
+            err, SLUICE_ERR_FORMAT,
+            "%s: header length %" PRIu64 ", expected at most %zu: truncated or not a safetensors file", f->path,
+            length, f->map.size - LENGTH_FIELD < MAX_HEADER ? f->map.size - LENGTH_FIELD : (size_t)MAX_HEADER);
+    SLUICE__TRY(
+        sluice__json_parse(&f->header, (const char *)f->map.data + LENGTH_FIELD, (size_t)length, f->path, err));
     if (!json_is_object(f->header))
         return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: the header is not a JSON object", f->path);
     if (json_object_size(f->header) > MAX_TENSORS)
@@ -68,10 +75,12 @@ static sluice_status read_header(sluice__safetensors *f, size_t *data_at, sluice
     return SLUICE_OK;
 }
 
-static sluice_status read_shape(const sluice__safetensors *f, sluice__st_tensor *t, json_t *entry, sluice_error *err) {
+static sluice_status read_shape(const sluice__safetensors *f, sluice__st_tensor *t, json_t *entry,
+                                sluice_error *err) {
     json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > SLUICE__TENSOR_MAX_DIMS)
-        return bad_tensor(f, t->name, err, "shape is not an array of at most %d sizes", SLUICE__TENSOR_MAX_DIMS);
+        return bad_tensor(f, t->name, err, "shape is not an array of at most %d sizes",
+                          SLUICE__TENSOR_MAX_DIMS);
     t->ndim = (int)json_array_size(shape);
     t->count = 1;
     for (int i = 0; i < t->ndim; i++) {
@@ -85,23 +94,27 @@ static sluice_status read_shape(const sluice__safetensors *f, sluice__st_tensor 
     return SLUICE_OK;
 }
 
-static sluice_status read_entry(const sluice__safetensors *f, sluice__st_tensor *t, json_t *entry, size_t data_at,
-                                sluice_error *err) {
+static sluice_status read_entry(const sluice__safetensors *f, sluice__st_tensor *t, json_t *entry,
+                                size_t data_at, sluice_error *err) {
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     json_t *offsets = json_object_get(entry, "data_offsets");
     json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
-    if (!json_is_object(entry) || !dtype || json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
-        return bad_tensor(f, t->name, err, "expected an object with dtype, shape and data_offsets [begin, end]");
-    if (!sluice__dtype_from_name(&t->dtype, dtype)) return bad_tensor(f, t->name, err, "unknown dtype \"%.40s\"", dtype);
+    if (!json_is_object(entry) || !dtype || json_array_size(offsets) != 2 || !json_is_integer(begin) ||
+        !json_is_integer(end))
+        return bad_tensor(f, t->name, err,
+                          "expected an object with dtype, shape and data_offsets [begin, end]");
+    if (!sluice__dtype_from_name(&t->dtype, dtype))
+        return bad_tensor(f, t->name, err, "unknown dtype \"%.40s\"", dtype);
     SLUICE__TRY(read_shape(f, t, entry, err));
     json_int_t b = json_integer_value(begin), e = json_integer_value(end);
     uint64_t room = f->map.size - data_at;
     if (b < 0 || e < b || (uint64_t)e > room)
-        return bad_tensor(f, t->name, err, "data_offsets [%lld, %lld], expected 0 <= begin <= end <= %" PRIu64, (long long)b,
-                          (long long)e, room);
+        return bad_tensor(f, t->name, err, "data_offsets [%lld, %lld], expected 0 <= begin <= end <= %" PRIu64,
+                          (long long)b, (long long)e, room);
     int64_t bytes;
     if (__builtin_mul_overflow(t->count, (int64_t)sluice__dtype_size(t->dtype), &bytes) || bytes != e - b)
-        return bad_tensor(f, t->name, err, "data_offsets span %lld bytes, expected %lld elements of %s (%d bytes each)",
+        return bad_tensor(f, t->name, err,
+                          "data_offsets span %lld bytes, expected %lld elements of %s (%d bytes each)",
                           (long long)(e - b), (long long)t->count, dtype, sluice__dtype_size(t->dtype));
     t->data = f->map.data + data_at + b;
     return SLUICE_OK;
@@ -126,8 +139,9 @@ static sluice_status check_cover(const sluice__safetensors *f, size_t data_at, s
         const sluice__st_tensor *t = &f->tensors[i];
         const unsigned char *data = t->data;
         if (data != at)
-            return bad_tensor(f, t->name, err, "begins at data byte %td, expected %td: tensors %s", data - f->map.data - (ptrdiff_t)data_at,
-                              at - f->map.data - (ptrdiff_t)data_at, data < at ? "overlap" : "leave a hole");
+            return bad_tensor(f, t->name, err, "begins at data byte %td, expected %td: tensors %s",
+                              data - f->map.data - (ptrdiff_t)data_at, at - f->map.data - (ptrdiff_t)data_at,
+                              data < at ? "overlap" : "leave a hole");
         at += t->count * sluice__dtype_size(t->dtype);
     }
     if (at != end)
@@ -166,8 +180,10 @@ sluice_status sluice__safetensors_open(sluice__safetensors **out, const char *pa
     if (st == SLUICE_OK) st = sluice__map_open(&f->map, path, err);
     if (st == SLUICE_OK) st = read_header(f, &data_at, err);
     if (st == SLUICE_OK) st = read_tensors(f, data_at, err);
-    if (st == SLUICE_OK) *out = f;
-    else sluice__safetensors_close(f);
+    if (st == SLUICE_OK)
+        *out = f;
+    else
+        sluice__safetensors_close(f);
     return st;
 }
 
@@ -195,13 +211,16 @@ const sluice__st_tensor *sluice__safetensors_find(const sluice__safetensors *f, 
         const sluice__st_tensor *t = &f->tensors[f->by_name[mid]];
         int order = strcmp(name, t->name);
         if (order == 0) return t;
-        if (order < 0) hi = mid;
-        else lo = mid + 1;
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
     }
     return NULL;
 }
 
-/* Whole pages inside the tensor only: neighbours may be in use by another thread, which would merely read them again. */
+/* Whole pages inside the tensor only: neighbours may be in use by another thread, which would merely read them
+ * again. */
 void sluice__safetensors_done(const sluice__safetensors *f, const sluice__st_tensor *t) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)t->data;
     uintptr_t end = begin + (uintptr_t)t->count * (uintptr_t)sluice__dtype_size(t->dtype);
@@ -221,7 +240,8 @@ const char *sluice__safetensors_metadata(const sluice__safetensors *f, const cha
 
 /* ---- writing ---- */
 
-static sluice__st_tensor dense(const char *name, sluice__dtype dtype, const void *data, int ndim, const int64_t *shape) {
+static sluice__st_tensor dense(const char *name, sluice__dtype dtype, const void *data, int ndim,
+                               const int64_t *shape) {
     sluice__st_tensor t = {.name = name, .dtype = dtype, .ndim = ndim, .count = 1, .data = data};
     for (int i = 0; i < ndim; i++) {
         t.shape[i] = shape[i];
@@ -253,18 +273,21 @@ static int add_entry(json_t *header, const sluice__st_tensor *t, int64_t *offset
     json_t *shape = json_array();
     for (int i = 0; i < t->ndim; i++) json_array_append_new(shape, json_integer(t->shape[i]));
     int64_t end = *offset + byte_count(t);
-    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", sluice__dtype_name(t->dtype), "shape", shape, "data_offsets",
-                              (json_int_t)*offset, (json_int_t)end);
+    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", sluice__dtype_name(t->dtype), "shape", shape,
+                              "data_offsets", (json_int_t)*offset, (json_int_t)end);
     *offset = end;
     return entry ? json_object_set_new(header, t->name, entry) : -1;
 }
 
-/* Header text, padded with blanks so that data begins at a multiple of 64 as safetensors readers that map files like. */
-static char *header_text(const sluice__st_tensor **sorted, int count, const char *const *metadata, size_t *size) {
+/* Header text, padded with blanks so that data begins at a multiple of 64 as safetensors readers that map files
+ * like. */
+static char *header_text(const sluice__st_tensor **sorted, int count, const char *const *metadata,
+                         size_t *size) {
     json_t *header = json_object(), *meta = json_pack("{s:s}", "format", "pt");
     int64_t offset = 0;
     int bad = !header || !meta;
-    for (int i = 0; metadata && metadata[i]; i += 2) bad |= json_object_set_new(meta, metadata[i], json_string(metadata[i + 1]));
+    for (int i = 0; metadata && metadata[i]; i += 2)
+        bad |= json_object_set_new(meta, metadata[i], json_string(metadata[i + 1]));
     bad |= json_object_set_new(header, "__metadata__", meta);
     for (int i = 0; i < count; i++) bad |= add_entry(header, sorted[i], &offset);
     char *text = bad ? NULL : json_dumps(header, JSON_COMPACT), *padded = NULL;
@@ -282,8 +305,8 @@ static char *header_text(const sluice__st_tensor **sorted, int count, const char
     return padded;
 }
 
-static sluice_status write_body(FILE *to, const sluice__st_tensor **sorted, int count, const char *header, size_t size,
-                                sluice__produce_fn produce, void *user, sluice_error *err) {
+static sluice_status write_body(FILE *to, const sluice__st_tensor **sorted, int count, const char *header,
+                                size_t size, sluice__produce_fn produce, void *user, sluice_error *err) {
     unsigned char length[LENGTH_FIELD];
     for (int i = 0; i < LENGTH_FIELD; i++) length[i] = (unsigned char)(size >> 8 * i);
     fwrite(length, 1, sizeof length, to);
@@ -297,7 +320,8 @@ static sluice_status write_body(FILE *to, const sluice__st_tensor **sorted, int 
 }
 
 sluice_status sluice__safetensors_write_made(const char *path, const sluice__st_tensor *tensors, int count,
-                                             const char *const *metadata, sluice__produce_fn produce, void *user, sluice_error *err) {
+                                             const char *const *metadata, sluice__produce_fn produce,
+                                             void *user, sluice_error *err) {
     const sluice__st_tensor **sorted = sluice__calloc((size_t)count, sizeof *sorted, SLUICE__MEM_OTHER);
     if (!sorted) return sluice__no_memory(err, (size_t)count * sizeof *sorted, path);
     for (int i = 0; i < count; i++) sorted[i] = &tensors[i];
@@ -305,11 +329,14 @@ sluice_status sluice__safetensors_write_made(const char *path, const sluice__st_
     size_t size = 0;
     char *header = header_text(sorted, count, metadata, &size);
     sluice__atomic_file w;
-    sluice_status st = header ? sluice__atomic_open(&w, path, err) : sluice__no_memory(err, size, "a safetensors header");
+    sluice_status st =
+        header ? sluice__atomic_open(&w, path, err) : sluice__no_memory(err, size, "a safetensors header");
     if (st == SLUICE_OK) {
         st = write_body(w.stream, sorted, count, header, size, produce, user, err);
-        if (st == SLUICE_OK) st = sluice__atomic_commit(&w, err);
-        else sluice__atomic_abort(&w);
+        if (st == SLUICE_OK)
+            st = sluice__atomic_commit(&w, err);
+        else
+            sluice__atomic_abort(&w);
     }
     sluice__free(header);
     sluice__free(sorted);

@@ -5,8 +5,8 @@
 #include "base/json.h"
 #include "model/family.h"
 
-/* A class of transformers (or our own) as a target: which models it expresses, and what its config.json says beside the
- * common keys. */
+/* A class of transformers (or our own) as a target: which models it expresses, and what its config.json says
+ * beside the common keys. */
 typedef struct sluice__target {
     const sluice__family *family; /* packing, norm flavour and tensor names of the files */
     const char *model_type, *architecture;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finding the weight files of a directory, in the order of transformers: one safetensors file, its shards, one
- * pytorch_model.bin, its shards; at last weights.safetensors. An index may name plain files of its own directory only. */
+ * pytorch_model.bin, its shards; at last weights.safetensors. An index may name plain files of its own
+ * directory only. */
 #include "model/store.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -42,8 +43,10 @@ static sluice_status add_file(sluice__store *s, const char *path, sluice_error *
     if (!files) return sluice__no_memory(err, sizeof *files, path);
     s->files = files;
     source *f = &files[s->num_files];
-    if (ends_with(path, ".safetensors")) SLUICE__TRY(sluice__safetensors_open(&f->safe, path, err));
-    else SLUICE__TRY(sluice__torch_bin_open(&f->bin, path, err));
+    if (ends_with(path, ".safetensors"))
+        SLUICE__TRY(sluice__safetensors_open(&f->safe, path, err));
+    else
+        SLUICE__TRY(sluice__torch_bin_open(&f->bin, path, err));
     s->num_files++;
     return SLUICE_OK;
 }
@@ -68,7 +71,8 @@ static sluice__store_tensor tensor_of(const source *f, int index, int entry) {
     return out;
 }
 
-/* Gathers the tensors of all files. A name in two files is one tensor stored twice or a damaged set: refused. */
+/* Gathers the tensors of all files. A name in two files is one tensor stored twice or a damaged set: refused.
+ */
 static sluice_status collect(sluice__store *s, sluice_error *err) {
     size_t room = 0;
     for (int i = 0; i < s->num_files; i++) room += (size_t)count_of(&s->files[i]);
@@ -79,8 +83,8 @@ static sluice_status collect(sluice__store *s, sluice_error *err) {
     qsort(s->tensors, (size_t)s->count, sizeof *s->tensors, by_name);
     for (int i = 1; i < s->count; i++)
         if (!strcmp(s->tensors[i].name, s->tensors[i - 1].name))
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is also in %s", s->tensors[i].file, s->tensors[i].name,
-                                s->tensors[i - 1].file);
+            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is also in %s", s->tensors[i].file,
+                                s->tensors[i].name, s->tensors[i - 1].file);
     return SLUICE_OK;
 }
 
@@ -90,17 +94,21 @@ static bool opened(const sluice__store *s, const char *path) {
     return false;
 }
 
-static sluice_status add_shard(sluice__store *s, const char *dir, const char *index, const char *tensor, json_t *name,
-                               sluice_error *err) {
+static sluice_status add_shard(sluice__store *s, const char *dir, const char *index, const char *tensor,
+                               json_t *name, sluice_error *err) {
     const char *file = json_string_value(name);
-    if (!file || !*file || strchr(file, '/') || strlen(file) != json_string_length(name) || !strcmp(file, "..") || !strcmp(file, "."))
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: weight_map: %.200s: expected the name of a file beside the index", index, tensor);
+    if (!file || !*file || strchr(file, '/') || strlen(file) != json_string_length(name) ||
+        !strcmp(file, "..") || !strcmp(file, "."))
+        return sluice__fail(err, SLUICE_ERR_FORMAT,
+                            "%s: weight_map: %.200s: expected the name of a file beside the index", index,
+                            tensor);
     char *path = sluice__path_join(dir, file);
     if (!path) return sluice__no_memory(err, strlen(file), "a path");
     sluice_status st = SLUICE_OK;
     if (!opened(s, path))
-        st = s->num_files < MAX_SHARDS ? add_file(s, path, err)
-                                       : sluice__fail(err, SLUICE_ERR_FORMAT, "%s: more than %d shards", index, MAX_SHARDS);
+        st = s->num_files < MAX_SHARDS
+                 ? add_file(s, path, err)
+                 : sluice__fail(err, SLUICE_ERR_FORMAT, "%s: more than %d shards", index, MAX_SHARDS);
     sluice__free(path);
     return st;
 }
@@ -113,7 +121,8 @@ static sluice_status check_index(const sluice__store *s, const char *index, json
         int i = sluice__store_find(s, tensor);
         const char *file = i < 0 ? NULL : strrchr(s->tensors[i].file, '/');
         if (i < 0 || strcmp(file ? file + 1 : s->tensors[i].file, json_string_value(name)))
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is not in %s", index, tensor, json_string_value(name));
+            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is not in %s", index, tensor,
+                                json_string_value(name));
     }
     return SLUICE_OK;
 }
@@ -125,7 +134,8 @@ static sluice_status open_shards(sluice__store *s, const char *dir, const char *
     const char *tensor;
     sluice_status st = SLUICE_OK;
     if (!json_object_size(map))
-        st = sluice__fail(err, SLUICE_ERR_FORMAT, "%s: weight_map: expected an object that names a file for every tensor", index);
+        st = sluice__fail(err, SLUICE_ERR_FORMAT,
+                          "%s: weight_map: expected an object that names a file for every tensor", index);
     json_object_foreach(map, tensor, name) {
         if (st == SLUICE_OK) st = add_shard(s, dir, index, tensor, name, err);
     }
@@ -145,16 +155,16 @@ static const struct {
     const char *name;
     sluice_status (*open)(sluice__store *s, const char *dir, const char *path, sluice_error *err);
 } candidates[] = {
-    {"model.safetensors", open_single},
-    {"model.safetensors.index.json", open_shards},
-    {"pytorch_model.bin", open_single},
-    {"pytorch_model.bin.index.json", open_shards},
+    {"model.safetensors", open_single},   {"model.safetensors.index.json", open_shards},
+    {"pytorch_model.bin", open_single},   {"pytorch_model.bin.index.json", open_shards},
     {"weights.safetensors", open_single},
 };
 
 static sluice_status open_directory(sluice__store *s, const char *dir, sluice_error *err) {
-    sluice_status st = sluice__fail(err, SLUICE_ERR_IO, "%s: no weights: expected model.safetensors, model.safetensors.index.json, "
-                                    "pytorch_model.bin or pytorch_model.bin.index.json", dir);
+    sluice_status st = sluice__fail(err, SLUICE_ERR_IO,
+                                    "%s: no weights: expected model.safetensors, model.safetensors.index.json, "
+                                    "pytorch_model.bin or pytorch_model.bin.index.json",
+                                    dir);
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++) {
         char *path = sluice__path_join(dir, candidates[i].name);
         bool found = path && sluice__is_file(path);
@@ -171,8 +181,10 @@ sluice_status sluice__store_open(sluice__store **out, const char *path, sluice_e
     sluice__store *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);
     if (!s) return sluice__no_memory(err, sizeof *s, path);
     sluice_status st = sluice__is_dir(path) ? open_directory(s, path, err) : open_single(s, NULL, path, err);
-    if (st == SLUICE_OK) *out = s;
-    else sluice__store_close(s);
+    if (st == SLUICE_OK)
+        *out = s;
+    else
+        sluice__store_close(s);
     return st;
 }
 
@@ -199,8 +211,10 @@ int sluice__store_find(const sluice__store *s, const char *name) {
     for (int lo = 0, hi = s->count; lo < hi;) {
         int mid = lo + (hi - lo) / 2, order = strcmp(name, s->tensors[mid].name);
         if (order == 0) return mid;
-        if (order < 0) hi = mid;
-        else lo = mid + 1;
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
     }
     return -1;
 }
@@ -212,7 +226,8 @@ bool sluice__store_is_mapped(const sluice__store *s) {
 }
 
 /* Rows of a dense tensor in a map. */
-static sluice_status read_safe(const sluice__st_tensor *t, sluice__row_fn on_row, void *user, sluice_error *err) {
+static sluice_status read_safe(const sluice__st_tensor *t, sluice__row_fn on_row, void *user,
+                               sluice_error *err) {
     int64_t rows = t->ndim == 2 ? t->shape[0] : 1, columns = t->ndim ? t->shape[t->ndim - 1] : 1;
     float *values = sluice__calloc((size_t)columns, sizeof *values, SLUICE__MEM_OTHER);
     if (!values) return sluice__no_memory(err, (size_t)columns * sizeof *values, t->name);
@@ -226,7 +241,8 @@ static sluice_status read_safe(const sluice__st_tensor *t, sluice__row_fn on_row
     return st;
 }
 
-sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_row, void *user, sluice_error *err) {
+sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_row, void *user,
+                                 sluice_error *err) {
     const sluice__store_tensor *t = &s->tensors[index];
     const source *f = &s->files[t->source];
     if (f->safe) {
@@ -266,7 +282,11 @@ int sluice_weight_files_count(const sluice_weight_files *files) {
 
 sluice_weight_entry sluice_weight_files_at(const sluice_weight_files *files, int index) {
     const sluice__store_tensor *t = &files->store->tensors[index];
-    sluice_weight_entry e = {.name = t->name, .file = t->file, .dtype = sluice__dtype_name(t->dtype), .ndim = t->ndim, .count = t->count,
+    sluice_weight_entry e = {.name = t->name,
+                             .file = t->file,
+                             .dtype = sluice__dtype_name(t->dtype),
+                             .ndim = t->ndim,
+                             .count = t->count,
                              .bytes = t->count * sluice__dtype_size(t->dtype)};
     memcpy(e.shape, t->shape, sizeof e.shape);
     return e;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of a model directory, whatever files hold them: model.safetensors, its shards with an index,
- * pytorch_model.bin, its shards, or the weights.safetensors of a bare test case. Nothing is read but headers until a tensor is asked for. */
+ * pytorch_model.bin, its shards, or the weights.safetensors of a bare test case. Nothing is read but headers
+ * until a tensor is asked for. */
 #ifndef SLUICE_MODEL_STORE_H
 #define SLUICE_MODEL_STORE_H
 #include "model/torch_bin.h"
@@ -25,7 +26,9 @@ int sluice__store_find(const sluice__store *store, const char *name); /* index o
 
 /* Whether several threads may read (different) tensors at once. */
 bool sluice__store_is_mapped(const sluice__store *store);
-/* Calls on_row for every row of a matrix [rows, columns], or once for a vector, with the values as fp32. The tensor must
- * have one or two dimensions and a weight type. A status other than OK from on_row ends the reading with it. */
-sluice_status sluice__store_read(sluice__store *store, int index, sluice__row_fn on_row, void *user, sluice_error *err);
+/* Calls on_row for every row of a matrix [rows, columns], or once for a vector, with the values as fp32. The
+ * tensor must have one or two dimensions and a weight type. A status other than OK from on_row ends the reading
+ * with it. */
+sluice_status sluice__store_read(sluice__store *store, int index, sluice__row_fn on_row, void *user,
+                                 sluice_error *err);
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One table says what tensors a model can have; their presence and shape follow from the configuration in one place. */
+/* One table says what tensors a model can have; their presence and shape follow from the configuration in one
+ * place. */
 #include "model/tensors.h"
 #include "base/memory.h"
 #include <string.h>
@@ -105,7 +106,8 @@ int sluice__slot_shape(const sluice_config *config, int layer, sluice__slot slot
 }
 
 /* Appends the tensor if the model has it; with out NULL it is only counted. */
-static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_config *c, int layer, sluice__slot slot) {
+static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_config *c, int layer,
+                   sluice__slot slot) {
     sluice__tensor t = {.slot = slot, .layer = layer};
     t.ndim = sluice__slot_shape(c, layer, slot, t.shape);
     if (!t.ndim) return true;
@@ -127,14 +129,16 @@ static bool append_all(sluice__tensor *out, int *count, int64_t *size, const slu
     *size = 0;
     bool ok = append(out, count, size, c, -1, SLUICE__SLOT_EMBED_TOKENS);
     for (int layer = 0; layer < c->num_hidden_layers; layer++)
-        for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++) ok = ok && append(out, count, size, c, layer, s);
-    for (sluice__slot s = SLUICE__SLOT_NORM; s < SLUICE__SLOTS; s++) ok = ok && append(out, count, size, c, -1, s);
+        for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++)
+            ok = ok && append(out, count, size, c, layer, s);
+    for (sluice__slot s = SLUICE__SLOT_NORM; s < SLUICE__SLOTS; s++)
+        ok = ok && append(out, count, size, c, -1, s);
     *size = (*size + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     return ok;
 }
 
-sluice_status sluice__tensors_new(sluice__tensor **out, int *count, int64_t *flat_size, const sluice_config *config,
-                                  sluice_error *err) {
+sluice_status sluice__tensors_new(sluice__tensor **out, int *count, int64_t *flat_size,
+                                  const sluice_config *config, sluice_error *err) {
     append_all(NULL, count, flat_size, config);
     int room = *count;
     *out = sluice__calloc((size_t)room, sizeof **out, SLUICE__MEM_OTHER);

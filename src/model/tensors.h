@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of a model as it lies in memory: which there are for a configuration, their shapes, and where each stands in
- * the flat layout of weights.h. */
+/* The tensors of a model as it lies in memory: which there are for a configuration, their shapes, and where
+ * each stands in the flat layout of weights.h. */
 #ifndef SLUICE_MODEL_TENSORS_H
 #define SLUICE_MODEL_TENSORS_H
 #include "base/error.h"
@@ -35,13 +35,19 @@ typedef enum sluice__slot {
     SLUICE__SLOTS
 } sluice__slot;
 
-typedef enum sluice__slot_kind { SLUICE__KIND_MATRIX, SLUICE__KIND_BIAS, SLUICE__KIND_NORM, SLUICE__KIND_GATE_PARAM } sluice__slot_kind;
+typedef enum sluice__slot_kind {
+    SLUICE__KIND_MATRIX,
+    SLUICE__KIND_BIAS,
+    SLUICE__KIND_NORM,
+    SLUICE__KIND_GATE_PARAM
+} sluice__slot_kind;
 
 sluice__slot_kind sluice__slot_kind_of(sluice__slot slot);
 /* "self_attn.q_proj.weight" for a layer's tensor, the whole name for the others. */
 const char *sluice__slot_name(sluice__slot slot);
 bool sluice__slot_in_layer(sluice__slot slot);
-/* Number of dimensions, with sizes in shape; 0 when the model has no such tensor. layer is ignored outside layers. */
+/* Number of dimensions, with sizes in shape; 0 when the model has no such tensor. layer is ignored outside
+ * layers. */
 int sluice__slot_shape(const sluice_config *config, int layer, sluice__slot slot, int64_t shape[2]);
 
 typedef struct sluice__tensor {
@@ -54,7 +60,7 @@ typedef struct sluice__tensor {
 } sluice__tensor;
 
 /* All tensors of a configuration in layout order; *flat_size in floats. Freed with sluice__tensors_free. */
-sluice_status sluice__tensors_new(sluice__tensor **out, int *count, int64_t *flat_size, const sluice_config *config,
-                                  sluice_error *err);
+sluice_status sluice__tensors_new(sluice__tensor **out, int *count, int64_t *flat_size,
+                                  const sluice_config *config, sluice_error *err);
 void sluice__tensors_free(sluice__tensor *tensors, int count);
 #endif

@@ -24,5 +24,6 @@ const char *sluice__torch_bin_path(const sluice__torch_bin *bin);
 
 /* Rows of a matrix, or a vector as one row, as in sluice__store_read. The dtype must be a weight type. */
 typedef sluice_status (*sluice__row_fn)(void *user, int64_t row, const float *values, sluice_error *err);
-sluice_status sluice__torch_bin_read(sluice__torch_bin *bin, int index, sluice__row_fn on_row, void *user, sluice_error *err);
+sluice_status sluice__torch_bin_read(sluice__torch_bin *bin, int index, sluice__row_fn on_row, void *user,
+                                     sluice_error *err);
 #endif

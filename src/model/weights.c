@@ -27,7 +27,8 @@ sluice__layer_sizes sluice__layer_sizes_of(const sluice_config *config, int laye
     return s;
 }
 
-/* Where the pointer to a slot stands in sluice__layer_weights; glued slots are reached through the first of their group. */
+/* Where the pointer to a slot stands in sluice__layer_weights; glued slots are reached through the first of
+ * their group. */
 static const struct {
     sluice__slot slot;
     size_t field;
@@ -60,10 +61,14 @@ void sluice__weights_bind(const sluice_model *model, float *flat, sluice__weight
     for (int i = 0; i < model->num_tensors; i++) {
         const sluice__tensor *t = &model->tensors[i];
         float *data = flat + t->offset;
-        if (t->layer >= 0) bind_layer_tensor(&out->layers[t->layer], t->slot, data);
-        else if (t->slot == SLUICE__SLOT_EMBED_TOKENS) out->embed_tokens = data;
-        else if (t->slot == SLUICE__SLOT_NORM) out->norm = data;
-        else out->lm_head = data;
+        if (t->layer >= 0)
+            bind_layer_tensor(&out->layers[t->layer], t->slot, data);
+        else if (t->slot == SLUICE__SLOT_EMBED_TOKENS)
+            out->embed_tokens = data;
+        else if (t->slot == SLUICE__SLOT_NORM)
+            out->norm = data;
+        else
+            out->lm_head = data;
     }
     if (!out->lm_head) out->lm_head = out->embed_tokens;
 }
@@ -148,13 +153,16 @@ static void init_tensor(const sluice_model *m, const sluice__tensor *t, uint64_t
     float *x = m->flat + t->offset;
     switch (sluice__slot_kind_of(t->slot)) {
     case SLUICE__KIND_NORM: fill(x, t->count, 1.0F); break;
-    case SLUICE__KIND_MATRIX: fill_normal(x, t->count, seed, sluice__hash_text(t->name), (float)m->config.initializer_range); break;
+    case SLUICE__KIND_MATRIX:
+        fill_normal(x, t->count, seed, sluice__hash_text(t->name), (float)m->config.initializer_range);
+        break;
     case SLUICE__KIND_BIAS:
     case SLUICE__KIND_GATE_PARAM: break; /* zero already */
     }
 }
 
-sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, uint64_t seed, sluice_error *err) {
+sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, uint64_t seed,
+                               sluice_error *err) {
     *out = NULL;
     sluice_config copy;
     SLUICE__TRY(sluice__config_copy(&copy, config, err));

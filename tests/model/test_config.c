@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading config.json: what is accepted means what transformers means, and what is wrong is refused with file and key. */
+/* Reading config.json: what is accepted means what transformers means, and what is wrong is refused with file
+ * and key. */
 #include "support/test_support.h"
 #include "model/config.h"
 #include "model/family.h"
@@ -7,10 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HF(type) "\"model_type\": \"" type "\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 4, " \
-                 "\"num_attention_heads\": 8"
+#define HF(type)                                                                                               \
+    "\"model_type\": \"" type                                                                                  \
+    "\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 4, "      \
+    "\"num_attention_heads\": 8"
 #define QWEN(type) HF(type) ", \"num_key_value_heads\": 4, \"head_dim\": 8"
-#define QWEN35 QWEN("qwen3_5_text") ", \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", \"attention\"]"
+#define QWEN35                                                                                                 \
+    QWEN("qwen3_5_text")                                                                                       \
+    ", \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", \"attention\"]"
 
 static sluice_config parse_ok(const char *json) {
     sluice_error err = {0};
@@ -71,32 +76,64 @@ static const struct {
     {"{\"rope_scaling\": {\"type\": \"warp\"}}", SLUICE_ERR_CONFIG, {"rope_scaling.type", "warp"}},
     {"{\"rope_scaling\": 4}", SLUICE_ERR_CONFIG, {"rope_scaling", "object"}},
     {"{\"rope_scaling\": {\"type\": \"linear\"}}", SLUICE_ERR_CONFIG, {"rope_scaling.factor", "missing"}},
-    {"{\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8}}", SLUICE_ERR_CONFIG, {"low_freq_factor", "missing"}},
-    {"{\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4}}", SLUICE_ERR_CONFIG, {"high_freq_factor"}},
-    {"{\"rope_parameters\": {\"rope_type\": \"longrope\", \"long_factor\": [1], \"short_factor\": [1]}}", SLUICE_ERR_CONFIG, {"long_factor", "8"}},
-    {"{\"rope_parameters\": {\"sliding_attention\": {\"rope_theta\": 100}}}", SLUICE_ERR_CONFIG, {"full_attention", "missing"}},
+    {"{\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8}}",
+     SLUICE_ERR_CONFIG,
+     {"low_freq_factor", "missing"}},
+    {"{\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": "
+     "4}}",
+     SLUICE_ERR_CONFIG,
+     {"high_freq_factor"}},
+    {"{\"rope_parameters\": {\"rope_type\": \"longrope\", \"long_factor\": [1], \"short_factor\": [1]}}",
+     SLUICE_ERR_CONFIG,
+     {"long_factor", "8"}},
+    {"{\"rope_parameters\": {\"sliding_attention\": {\"rope_theta\": 100}}}",
+     SLUICE_ERR_CONFIG,
+     {"full_attention", "missing"}},
     /* layers */
     {"{\"layer_types\": [\"full_attention\"]}", SLUICE_ERR_CONFIG, {"layer_types", "1 entries", "2 layers"}},
-    {"{\"layer_types\": [\"full_attention\", \"banana\"]}", SLUICE_ERR_CONFIG, {"layer_types", "layer 1", "banana"}},
+    {"{\"layer_types\": [\"full_attention\", \"banana\"]}",
+     SLUICE_ERR_CONFIG,
+     {"layer_types", "layer 1", "banana"}},
     {"{\"layer_types\": [\"full_attention\", 3]}", SLUICE_ERR_CONFIG, {"layer_types", "entry 1"}},
-    {"{\"layer_types\": [\"full_attention\", \"linear_attention\"]}", SLUICE_ERR_UNSUPPORTED, {"layer_types", "layer 1", "linear_attention"}},
+    {"{\"layer_types\": [\"full_attention\", \"linear_attention\"]}",
+     SLUICE_ERR_UNSUPPORTED,
+     {"layer_types", "layer 1", "linear_attention"}},
     {"{\"layer_types\": [\"full_attention\", \"sliding_attention\"]}", SLUICE_ERR_CONFIG, {"sliding_window"}},
-    {"{" QWEN("qwen3_5_text") "}", SLUICE_ERR_UNSUPPORTED, {"full_attention_interval", "layer 0", "linear_attention"}},
+    {"{" QWEN("qwen3_5_text") "}",
+     SLUICE_ERR_UNSUPPORTED,
+     {"full_attention_interval", "layer 0", "linear_attention"}},
     {"{\"model_type\": \"qwen3_5\"}", SLUICE_ERR_CONFIG, {"text_config"}},
     {"{" HF("llama") ", \"mlp_bias\": true}", SLUICE_ERR_UNSUPPORTED, {"mlp_bias"}},
     {"{" HF("llama") ", \"num_attention_heads\": 7}", SLUICE_ERR_FORMAT, {"num_attention_heads", "twice"}},
-    {"{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 1, "
-     "\"num_attention_heads\": 7}", SLUICE_ERR_CONFIG, {"hidden_size", "num_attention_heads", "head_dim"}},
+    {"{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 64, \"intermediate_size\": 96, "
+     "\"num_hidden_layers\": 1, "
+     "\"num_attention_heads\": 7}",
+     SLUICE_ERR_CONFIG,
+     {"hidden_size", "num_attention_heads", "head_dim"}},
     /* gates */
     {"{\"gate_position\": \"sdap\"}", SLUICE_ERR_CONFIG, {"gate_position", "sdap", "sdpa"}},
     {"{\"gate_postion\": \"sdpa\"}", SLUICE_ERR_CONFIG, {"gate_postion", "gate_position"}},
-    {"{\"gate_position\": \"output\", \"gate_granularity\": \"headwise\"}", SLUICE_ERR_CONFIG, {"gate_granularity", "head axis"}},
-    {"{\"gate_position\": \"output\", \"gate_sharing\": \"shared\"}", SLUICE_ERR_CONFIG, {"gate_sharing", "head axis"}},
-    {"{\"gate_position\": \"none\", \"headwise_attn_output_gate\": true}", SLUICE_ERR_CONFIG, {"headwise_attn_output_gate", "gate_position none"}},
-    {"{\"gate_position\": \"sdpa\", \"elementwise_attn_output_gate\": false}", SLUICE_ERR_CONFIG, {"elementwise_attn_output_gate", "gate_position sdpa"}},
-    {"{\"gate_position\": \"sdpa\", \"headwise_attn_output_gate\": true}", SLUICE_ERR_CONFIG, {"headwise_attn_output_gate", "gate_granularity elementwise"}},
-    {"{\"gate_position\": \"sdpa\", \"gate_act\": \"silu\", \"attn_output_gate\": true}", SLUICE_ERR_CONFIG, {"attn_output_gate", "gate_act silu"}},
-    {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true, \"attn_output_gate\": false}", SLUICE_ERR_CONFIG, {"headwise_attn_output_gate", "attn_output_gate"}},
+    {"{\"gate_position\": \"output\", \"gate_granularity\": \"headwise\"}",
+     SLUICE_ERR_CONFIG,
+     {"gate_granularity", "head axis"}},
+    {"{\"gate_position\": \"output\", \"gate_sharing\": \"shared\"}",
+     SLUICE_ERR_CONFIG,
+     {"gate_sharing", "head axis"}},
+    {"{\"gate_position\": \"none\", \"headwise_attn_output_gate\": true}",
+     SLUICE_ERR_CONFIG,
+     {"headwise_attn_output_gate", "gate_position none"}},
+    {"{\"gate_position\": \"sdpa\", \"elementwise_attn_output_gate\": false}",
+     SLUICE_ERR_CONFIG,
+     {"elementwise_attn_output_gate", "gate_position sdpa"}},
+    {"{\"gate_position\": \"sdpa\", \"headwise_attn_output_gate\": true}",
+     SLUICE_ERR_CONFIG,
+     {"headwise_attn_output_gate", "gate_granularity elementwise"}},
+    {"{\"gate_position\": \"sdpa\", \"gate_act\": \"silu\", \"attn_output_gate\": true}",
+     SLUICE_ERR_CONFIG,
+     {"attn_output_gate", "gate_act silu"}},
+    {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true, \"attn_output_gate\": false}",
+     SLUICE_ERR_CONFIG,
+     {"headwise_attn_output_gate", "attn_output_gate"}},
     {"{" QWEN("qwen3") ", \"attn_output_gate\": true}", SLUICE_ERR_CONFIG, {"qwen3", "gate"}},
     {"{" HF("llama") ", \"gate_position\": \"sdpa\"}", SLUICE_ERR_CONFIG, {"llama", "gate_position"}},
     {"{" QWEN35 ", \"attn_output_gate\": false}", SLUICE_ERR_CONFIG, {"attn_output_gate", "qwen3_5_text"}},
@@ -114,11 +151,13 @@ static void wrong_configurations_are_refused(void **state) {
         sluice_error err = {0};
         sluice_config c;
         sluice_status st = sluice_config_parse(&c, refused[i].json, "config.json", &err);
-        if (st != refused[i].status) fail_msg("%s: %s (%s)", refused[i].json, sluice_status_text(st), err.message);
+        if (st != refused[i].status)
+            fail_msg("%s: %s (%s)", refused[i].json, sluice_status_text(st), err.message);
         assert_null(c.layers);
         assert_non_null(strstr(err.message, "config.json"));
         for (int k = 0; k < 3 && refused[i].words[k]; k++)
-            if (!strstr(err.message, refused[i].words[k])) fail_msg("\"%s\" lacks \"%s\"", err.message, refused[i].words[k]);
+            if (!strstr(err.message, refused[i].words[k]))
+                fail_msg("\"%s\" lacks \"%s\"", err.message, refused[i].words[k]);
     }
 }
 
@@ -129,11 +168,15 @@ static void own_defaults(void **state) {
     sluice_config c = parse_ok("{}");
     const sluice_layer_spec *l = &c.layers[1];
     assert_string_equal(c.model_type, "sluice");
-    assert_true(c.vocab_size == 256 && c.hidden_size == 64 && c.num_hidden_layers == 2 && c.tie_word_embeddings);
-    assert_true(l->num_attention_heads == 4 && l->num_key_value_heads == 2 && l->head_dim == 16 && l->intermediate_size == 176);
-    assert_true(l->qk_norm && !l->qkv_bias && !l->o_bias && !l->sandwich_norm && l->residual_clip == 0 && !l->sdpa_norm && !l->sdpa_silu);
+    assert_true(c.vocab_size == 256 && c.hidden_size == 64 && c.num_hidden_layers == 2 &&
+                c.tie_word_embeddings);
+    assert_true(l->num_attention_heads == 4 && l->num_key_value_heads == 2 && l->head_dim == 16 &&
+                l->intermediate_size == 176);
+    assert_true(l->qk_norm && !l->qkv_bias && !l->o_bias && !l->sandwich_norm && l->residual_clip == 0 &&
+                !l->sdpa_norm && !l->sdpa_silu);
     assert_true(l->gate.position == SLUICE_GATE_NONE && l->sliding_window == 0 && l->attention_scale == 0.25F);
-    assert_true(l->rope.enabled && l->rope.theta == 10000 && l->rope.rotary_dim == 16 && l->rope.type == SLUICE_ROPE_DEFAULT);
+    assert_true(l->rope.enabled && l->rope.theta == 10000 && l->rope.rotary_dim == 16 &&
+                l->rope.type == SLUICE_ROPE_DEFAULT);
     assert_true(c.bos_token_id == -1 && c.eos_token_id == -1 && c.pad_token_id == -1 && c.rms_norm_eps == 1e-6);
     sluice_config_free(&c);
 }
@@ -142,20 +185,25 @@ static void family_defaults(void **state) {
     (void)state;
     sluice_config c = parse_ok("{" HF("llama") ", \"eos_token_id\": [7, 8], \"rope_scaling\": null}");
     assert_true(c.layers[0].num_key_value_heads == 8 && c.layers[0].head_dim == 8 && !c.tie_word_embeddings);
-    assert_true(c.bos_token_id == 1 && c.eos_token_id == 7 && c.max_position_embeddings == 2048 && !c.layers[0].qk_norm);
+    assert_true(c.bos_token_id == 1 && c.eos_token_id == 7 && c.max_position_embeddings == 2048 &&
+                !c.layers[0].qk_norm);
     sluice_config_free(&c);
-    c = parse_ok("{" HF("llama") ", \"bos_token_id\": null, \"attention_bias\": true, \"head_dim\": 32, \"num_key_value_heads\": null}");
-    assert_true(c.bos_token_id == -1 && c.layers[3].qkv_bias && c.layers[3].o_bias && c.layers[0].head_dim == 32);
+    c = parse_ok("{" HF("llama") ", \"bos_token_id\": null, \"attention_bias\": true, \"head_dim\": 32, "
+                                 "\"num_key_value_heads\": null}");
+    assert_true(c.bos_token_id == -1 && c.layers[3].qkv_bias && c.layers[3].o_bias &&
+                c.layers[0].head_dim == 32);
     assert_int_equal(c.layers[0].num_key_value_heads, 8);
     sluice_config_free(&c);
     c = parse_ok("{" QWEN("qwen2") "}");
     assert_true(c.layers[0].qkv_bias && !c.layers[0].o_bias && !c.layers[0].qk_norm && c.bos_token_id == -1);
     sluice_config_free(&c);
     c = parse_ok("{" HF("qwen3") ", \"num_key_value_heads\": 2}");
-    assert_true(c.layers[0].head_dim == 128 && c.layers[0].qk_norm && !c.layers[0].qkv_bias && c.norm == SLUICE_NORM_PLAIN);
+    assert_true(c.layers[0].head_dim == 128 && c.layers[0].qk_norm && !c.layers[0].qkv_bias &&
+                c.norm == SLUICE_NORM_PLAIN);
     sluice_config_free(&c);
     c = parse_ok("{" QWEN35 "}");
-    assert_true(c.norm == SLUICE_NORM_ONE_PLUS && c.layers[0].rope.rotary_dim == 2 && c.layers[0].gate.position == SLUICE_GATE_SDPA);
+    assert_true(c.norm == SLUICE_NORM_ONE_PLUS && c.layers[0].rope.rotary_dim == 2 &&
+                c.layers[0].gate.position == SLUICE_GATE_SDPA);
     assert_true(c.layers[0].gate.granularity == SLUICE_GATE_ELEMENTWISE && !c.tie_word_embeddings);
     sluice_config_free(&c);
     c = parse_ok("{" QWEN("qwen3_5_text") ", \"full_attention_interval\": 1, \"partial_rotary_factor\": 1.0}");
@@ -166,7 +214,8 @@ static void family_defaults(void **state) {
 /* The language model inside a vision wrapper; tie_word_embeddings of the wrapper counts. */
 static void nested_configuration(void **state) {
     (void)state;
-    const char *json = "{\"model_type\": \"qwen3_5\", \"tie_word_embeddings\": true, \"text_config\": {" QWEN35 ", \"tie_word_embeddings\": false}}";
+    const char *json = "{\"model_type\": \"qwen3_5\", \"tie_word_embeddings\": true, \"text_config\": {" QWEN35
+                       ", \"tie_word_embeddings\": false}}";
     sluice_config c = parse_ok(json);
     assert_true(c.tie_word_embeddings && c.hidden_size == 64);
     assert_string_equal(layout_of(json).prefix, "model.language_model.");
@@ -183,16 +232,22 @@ static void gate_spellings(void **state) {
         sluice_gate_granularity granularity;
         sluice_gate_packing packing;
     } cases[] = {
-        {"{\"gate_position\": \"value\", \"gate_granularity\": \"headwise\"}", SLUICE_GATE_VALUE, SLUICE_GATE_HEADWISE, SLUICE_GATE_OWN_TENSOR},
-        {"{\"headwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE, SLUICE_GATE_OWN_TENSOR},
-        {"{\"attn_output_gate\": true, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}", SLUICE_GATE_SDPA,
+        {"{\"gate_position\": \"value\", \"gate_granularity\": \"headwise\"}", SLUICE_GATE_VALUE,
          SLUICE_GATE_HEADWISE, SLUICE_GATE_OWN_TENSOR},
-        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE, SLUICE_GATE_Q_PER_GROUP},
-        {"{" QWEN("qwen3") ", \"elementwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_ELEMENTWISE, SLUICE_GATE_Q_PER_GROUP},
-        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true, \"elementwise_attn_output_gate\": true}", SLUICE_GATE_SDPA,
-         SLUICE_GATE_HEADWISE, SLUICE_GATE_Q_PER_GROUP},
-        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": false}", SLUICE_GATE_NONE, SLUICE_GATE_ELEMENTWISE, SLUICE_GATE_Q_PER_GROUP},
-        {"{" QWEN35 ", \"attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_ELEMENTWISE, SLUICE_GATE_Q_PER_HEAD},
+        {"{\"headwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE,
+         SLUICE_GATE_OWN_TENSOR},
+        {"{\"attn_output_gate\": true, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}",
+         SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE, SLUICE_GATE_OWN_TENSOR},
+        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE,
+         SLUICE_GATE_Q_PER_GROUP},
+        {"{" QWEN("qwen3") ", \"elementwise_attn_output_gate\": true}", SLUICE_GATE_SDPA,
+         SLUICE_GATE_ELEMENTWISE, SLUICE_GATE_Q_PER_GROUP},
+        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true, \"elementwise_attn_output_gate\": true}",
+         SLUICE_GATE_SDPA, SLUICE_GATE_HEADWISE, SLUICE_GATE_Q_PER_GROUP},
+        {"{" QWEN("qwen2") ", \"headwise_attn_output_gate\": false}", SLUICE_GATE_NONE, SLUICE_GATE_ELEMENTWISE,
+         SLUICE_GATE_Q_PER_GROUP},
+        {"{" QWEN35 ", \"attn_output_gate\": true}", SLUICE_GATE_SDPA, SLUICE_GATE_ELEMENTWISE,
+         SLUICE_GATE_Q_PER_HEAD},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sluice_config c = parse_ok(cases[i].json);
@@ -206,10 +261,12 @@ static void gate_spellings(void **state) {
 /* The released class reads use_qk_norm and qkv_bias; the flags tell it from a plain Qwen2. */
 static void paper_family(void **state) {
     (void)state;
-    sluice_config c = parse_ok("{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true, \"use_qk_norm\": false, \"qkv_bias\": true}");
+    sluice_config c = parse_ok(
+        "{" QWEN("qwen2") ", \"headwise_attn_output_gate\": true, \"use_qk_norm\": false, \"qkv_bias\": true}");
     assert_true(!c.layers[0].qk_norm && c.layers[0].qkv_bias && c.layers[0].o_bias && !c.tie_word_embeddings);
     sluice_config_free(&c);
-    c = parse_ok("{" QWEN("qwen2") ", \"elementwise_attn_output_gate\": false, \"headwise_attn_output_gate\": false}");
+    c = parse_ok(
+        "{" QWEN("qwen2") ", \"elementwise_attn_output_gate\": false, \"headwise_attn_output_gate\": false}");
     assert_true(c.layers[0].qk_norm && !c.layers[0].qkv_bias);
     sluice_config_free(&c);
 }
@@ -218,33 +275,44 @@ static void paper_family(void **state) {
 
 static void rope_spellings(void **state) {
     (void)state;
-    sluice_config c = parse_ok("{\"rope_theta\": 5, \"rope_parameters\": {\"rope_theta\": 7, \"partial_rotary_factor\": 0.5}, \"partial_rotary_factor\": 1}");
+    sluice_config c = parse_ok("{\"rope_theta\": 5, \"rope_parameters\": {\"rope_theta\": 7, "
+                               "\"partial_rotary_factor\": 0.5}, \"partial_rotary_factor\": 1}");
     assert_true(c.layers[0].rope.theta == 7 && c.layers[0].rope.rotary_dim == 8);
     sluice_config_free(&c);
     c = parse_ok("{\"rope_scaling\": {}, \"rope_theta\": 6, \"rope_parameters\": null}");
     assert_true(c.layers[0].rope.theta == 6);
     sluice_config_free(&c);
-    c = parse_ok("{\"max_position_embeddings\": 1000, \"rope_scaling\": {\"type\": \"dynamic\", \"rope_type\": \"yarn\", \"factor\": 4, "
+    c = parse_ok("{\"max_position_embeddings\": 1000, \"rope_scaling\": {\"type\": \"dynamic\", \"rope_type\": "
+                 "\"yarn\", \"factor\": 4, "
                  "\"original_max_position_embeddings\": 250}}");
-    assert_true(c.layers[0].rope.type == SLUICE_ROPE_YARN && c.layers[0].rope.original_max_position_embeddings == 250);
+    assert_true(c.layers[0].rope.type == SLUICE_ROPE_YARN &&
+                c.layers[0].rope.original_max_position_embeddings == 250);
     sluice_config_free(&c);
-    c = parse_ok("{\"max_position_embeddings\": 1000, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}}");
+    c = parse_ok(
+        "{\"max_position_embeddings\": 1000, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}}");
     assert_int_equal(c.layers[0].rope.original_max_position_embeddings, 1000);
     sluice_config_free(&c);
     c = parse_ok("{\"partial_rotary_factor\": 0}");
     assert_false(c.layers[0].rope.enabled);
     sluice_config_free(&c);
-    c = parse_ok("{\"sliding_window\": 4, \"layer_types\": [\"sliding_attention\", \"full_attention\"], \"rope_parameters\": "
-                 "{\"full_attention\": {\"rope_theta\": 100}, \"sliding_attention\": {\"rope_theta\": 200, \"partial_rotary_factor\": 0.5}}}");
-    assert_true(c.layers[0].rope.theta == 200 && c.layers[0].rope.rotary_dim == 8 && c.layers[1].rope.theta == 100);
+    c = parse_ok("{\"sliding_window\": 4, \"layer_types\": [\"sliding_attention\", \"full_attention\"], "
+                 "\"rope_parameters\": "
+                 "{\"full_attention\": {\"rope_theta\": 100}, \"sliding_attention\": {\"rope_theta\": 200, "
+                 "\"partial_rotary_factor\": 0.5}}}");
+    assert_true(c.layers[0].rope.theta == 200 && c.layers[0].rope.rotary_dim == 8 &&
+                c.layers[1].rope.theta == 100);
     sluice_config_free(&c);
 }
 
 static void rope_override(void **state) {
     (void)state;
     sluice_error err = {0};
-    sluice_config c = parse_ok("{\"rope_theta\": 500, \"partial_rotary_factor\": 0.5, \"max_position_embeddings\": 64}");
-    assert_ok_err(sluice__config_override_rope(&c, "{\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 64}", &err), &err);
+    sluice_config c =
+        parse_ok("{\"rope_theta\": 500, \"partial_rotary_factor\": 0.5, \"max_position_embeddings\": 64}");
+    assert_ok_err(
+        sluice__config_override_rope(
+            &c, "{\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 64}", &err),
+        &err);
     const sluice_rope_spec *r = &c.layers[1].rope;
     assert_true(r->type == SLUICE_ROPE_YARN && r->theta == 500 && r->rotary_dim == 8 && r->factor == 4);
     assert_int_equal(sluice__config_override_rope(&c, "{\"rope_type\": \"warp\"}", &err), SLUICE_ERR_CONFIG);
@@ -259,12 +327,19 @@ static void windows(void **state) {
         const char *json;
         int window[4];
     } cases[] = {
-        {"{" QWEN("qwen2") ", \"sliding_window\": 9, \"use_sliding_window\": false, \"max_window_layers\": 1}", {0, 0, 0, 0}},
-        {"{" QWEN("qwen2") ", \"sliding_window\": 9, \"use_sliding_window\": true, \"max_window_layers\": 1}", {0, 9, 9, 9}},
-        {"{" QWEN("qwen2") ", \"sliding_window\": null, \"use_sliding_window\": true, \"max_window_layers\": 1}", {0, 0, 0, 0}},
+        {"{" QWEN("qwen2") ", \"sliding_window\": 9, \"use_sliding_window\": false, \"max_window_layers\": 1}",
+         {0, 0, 0, 0}},
+        {"{" QWEN("qwen2") ", \"sliding_window\": 9, \"use_sliding_window\": true, \"max_window_layers\": 1}",
+         {0, 9, 9, 9}},
+        {"{" QWEN(
+             "qwen2") ", \"sliding_window\": null, \"use_sliding_window\": true, \"max_window_layers\": 1}",
+         {0, 0, 0, 0}},
         {"{" QWEN("qwen3") ", \"use_sliding_window\": true, \"max_window_layers\": 3}", {0, 0, 0, 4096}},
-        {"{" QWEN("qwen3") ", \"sliding_window\": 5, \"use_sliding_window\": true, \"max_window_layers\": 0, \"layer_types\": "
-         "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"full_attention\"]}", {0, 5, 0, 0}},
+        {"{" QWEN(
+             "qwen3") ", \"sliding_window\": 5, \"use_sliding_window\": true, \"max_window_layers\": 0, "
+                      "\"layer_types\": "
+                      "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"full_attention\"]}",
+         {0, 5, 0, 0}},
         {"{\"num_hidden_layers\": 4, \"sliding_window\": 3}", {3, 3, 3, 3}},
         {"{" HF("llama") ", \"sliding_window\": 3}", {0, 0, 0, 0}},
     };
@@ -289,8 +364,11 @@ static void counts_of_released_models(void **state) {
                  {"\"elementwise_attn_output_gate\": true", 5504, 1728177152, 28LL * 2048 * 2048}};
     for (int i = 0; i < 3; i++) {
         char json[1024];
-        snprintf(json, sizeof json, "{\"model_type\": \"qwen2\", \"vocab_size\": 152064, \"hidden_size\": 2048, \"intermediate_size\": %d, "
-                 "\"num_hidden_layers\": 28, \"num_attention_heads\": 16, \"num_key_value_heads\": 8, \"tie_word_embeddings\": true, %s}",
+        snprintf(json, sizeof json,
+                 "{\"model_type\": \"qwen2\", \"vocab_size\": 152064, \"hidden_size\": 2048, "
+                 "\"intermediate_size\": %d, "
+                 "\"num_hidden_layers\": 28, \"num_attention_heads\": 16, \"num_key_value_heads\": 8, "
+                 "\"tie_word_embeddings\": true, %s}",
                  cases[i].width, cases[i].flag);
         sluice_config c = parse_ok(json);
         assert_int_equal(sluice_config_num_parameters(&c), cases[i].parameters);
@@ -302,7 +380,8 @@ static void counts_of_released_models(void **state) {
 static void flops_by_hand(void **state) {
     (void)state;
     sluice_config c = parse_ok("{}");
-    /* per layer q 64x64, k and v 32x64, o 64x64, three matrices 176x64; head 256x64; scores and values 2 x 64 x mean keys */
+    /* per layer q 64x64, k and v 32x64, o 64x64, three matrices 176x64; head 256x64; scores and values 2 x 64 x
+     * mean keys */
     double matrices = 2 * (64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 176 * 64) + 256 * 64;
     assert_true(fabs(sluice_config_forward_flops(&c, 9) - 2 * (matrices + 2 * 2 * 64 * 5)) < 1e-6);
     sluice_config_free(&c);
@@ -313,10 +392,16 @@ static void flops_by_hand(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_configurations_are_refused), cmocka_unit_test(own_defaults), cmocka_unit_test(family_defaults),
-        cmocka_unit_test(nested_configuration), cmocka_unit_test(gate_spellings), cmocka_unit_test(paper_family),
-        cmocka_unit_test(rope_spellings), cmocka_unit_test(rope_override), cmocka_unit_test(windows),
-        cmocka_unit_test(counts_of_released_models), cmocka_unit_test(flops_by_hand)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_configurations_are_refused),
+                                       cmocka_unit_test(own_defaults),
+                                       cmocka_unit_test(family_defaults),
+                                       cmocka_unit_test(nested_configuration),
+                                       cmocka_unit_test(gate_spellings),
+                                       cmocka_unit_test(paper_family),
+                                       cmocka_unit_test(rope_spellings),
+                                       cmocka_unit_test(rope_override),
+                                       cmocka_unit_test(windows),
+                                       cmocka_unit_test(counts_of_released_models),
+                                       cmocka_unit_test(flops_by_hand)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What sluice_model_save writes, read back by ourselves: which class it is for, the same weights or the same logits.
+/* What sluice_model_save writes, read back by ourselves: which class it is for, the same weights or the same
+ * logits.
  *
  *     test_model_export write DIR CONFIG_JSON auto|native      (for tests/model/test_transformers.py)
  *
- * makes a model with every weight random, saves it into DIR, and writes DIR/logits.safetensors: input_ids and the logits
- * that the loaded model gives for them. */
+ * makes a model with every weight random, saves it into DIR, and writes DIR/logits.safetensors: input_ids and
+ * the logits that the loaded model gives for them. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -82,21 +83,29 @@ static int tool(const char *dir, const char *json, const char *layout) {
 
 /* ---- tests ---- */
 
-#define SIZES "\"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "       \
-              "\"head_dim\": 8, "
+#define SIZES                                                                                                  \
+    "\"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_attention_heads\": 4, "         \
+    "\"num_key_value_heads\": 2, "                                                                             \
+    "\"head_dim\": 8, "
 
 static const struct {
     const char *json, *target; /* target NULL: only our own class */
 } cases[] = {
     {"{" SIZES "\"use_qk_norm\": false}", "LlamaForCausalLM"},
-    {"{" SIZES "\"use_qk_norm\": false, \"tie_word_embeddings\": false, \"qkv_bias\": true, \"o_bias\": true}", "LlamaForCausalLM"},
+    {"{" SIZES "\"use_qk_norm\": false, \"tie_word_embeddings\": false, \"qkv_bias\": true, \"o_bias\": true}",
+     "LlamaForCausalLM"},
     {"{" SIZES "\"use_qk_norm\": false, \"qkv_bias\": true}", "Qwen2ForCausalLM"},
     {"{" SIZES "\"use_qk_norm\": true}", "Qwen3ForCausalLM"},
-    {"{" SIZES "\"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", \"full_attention\"]}", "Qwen3ForCausalLM"},
+    {"{" SIZES "\"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", \"full_attention\"]}",
+     "Qwen3ForCausalLM"},
     {"{" SIZES "\"gate_position\": \"sdpa\"}", "Qwen3_5ForCausalLM"},
-    {"{" SIZES "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"partial_rotary_factor\": 0.5}", "Qwen3_5ForCausalLM"},
-    {"{" SIZES "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"qkv_bias\": true, \"o_bias\": true, "
-     "\"tie_word_embeddings\": false}", "Qwen3_5ForCausalLM"},
+    {"{" SIZES
+     "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"partial_rotary_factor\": 0.5}",
+     "Qwen3_5ForCausalLM"},
+    {"{" SIZES
+     "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"qkv_bias\": true, \"o_bias\": true, "
+     "\"tie_word_embeddings\": false}",
+     "Qwen3_5ForCausalLM"},
     {"{" SIZES "\"partial_rotary_factor\": 0.5}", NULL},
     {"{" SIZES "\"partial_rotary_factor\": 0}", NULL},
     {"{" SIZES "\"use_qk_norm\": false, \"gate_position\": \"sdpa\"}", NULL},
@@ -113,7 +122,8 @@ static void compare_models(const sluice_model *a, const sluice_model *b, double 
         assert_string_equal(x.name, y.name);
         assert_int_equal(x.count, y.count);
         if (tolerance == 0) assert_memory_equal(x.data, y.data, (size_t)x.count * sizeof(float));
-        for (int64_t j = 0; j < x.count; j++) assert_true(fabs((double)x.data[j] - (double)y.data[j]) <= tolerance);
+        for (int64_t j = 0; j < x.count; j++)
+            assert_true(fabs((double)x.data[j] - (double)y.data[j]) <= tolerance);
     }
 }
 
@@ -125,10 +135,14 @@ static void saved_models_come_back(void **state) {
             sluice_error err = {0};
             sluice_model *a, *b;
             assert_ok_err(new_model(&a, cases[i].json, &err), &err);
-            const char *class = sluice_config_transformers_class(sluice_model_config(a)), *dir = test_temp_dir();
-            if (!cases[i].target) assert_null(class);
-            else assert_string_equal(class, cases[i].target);
-            assert_ok_err(sluice_model_save(a, dir, layout ? SLUICE_SAVE_NATIVE : SLUICE_SAVE_AUTO, &err), &err);
+            const char *class = sluice_config_transformers_class(sluice_model_config(a)),
+                       *dir = test_temp_dir();
+            if (!cases[i].target)
+                assert_null(class);
+            else
+                assert_string_equal(class, cases[i].target);
+            assert_ok_err(sluice_model_save(a, dir, layout ? SLUICE_SAVE_NATIVE : SLUICE_SAVE_AUTO, &err),
+                          &err);
             assert_ok_err(sluice_model_load(&b, dir, NULL, &err), &err);
             bool one_plus = !layout && class && !strcmp(class, "Qwen3_5ForCausalLM");
             compare_models(a, b, one_plus ? 1e-7 : 0);
@@ -164,6 +178,7 @@ static void repeated_rows_are_checked(void **state) {
 
 int main(int argc, char **argv) {
     if (argc == 5 && !strcmp(argv[1], "write")) return tool(argv[2], argv[3], argv[4]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(saved_models_come_back), cmocka_unit_test(repeated_rows_are_checked)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(saved_models_come_back),
+                                       cmocka_unit_test(repeated_rows_are_checked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

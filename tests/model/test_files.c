@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weight files: element types, safetensors written and read, gate rows in q_proj, unused and missing tensors, shards, the
- * pickle machine. */
+/* Weight files: element types, safetensors written and read, gate rows in q_proj, unused and missing tensors,
+ * shards, the pickle machine. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -22,14 +22,17 @@ static void half_precision(void **state) {
     static const struct {
         uint16_t bits;
         float value;
-    } cases[] = {{0x0000, 0.0F}, {0x8000, -0.0F}, {0x3c00, 1.0F}, {0xc000, -2.0F}, {0x7bff, 65504.0F}, {0x0400, 0x1p-14F},
-                 {0x0001, 0x1p-24F}, {0x83ff, -0x3ffp-24F}, {0x3555, 0.333251953125F}, {0x7c00, INFINITY}, {0xfc00, -INFINITY}};
+    } cases[] = {{0x0000, 0.0F},     {0x8000, -0.0F},       {0x3c00, 1.0F},
+                 {0xc000, -2.0F},    {0x7bff, 65504.0F},    {0x0400, 0x1p-14F},
+                 {0x0001, 0x1p-24F}, {0x83ff, -0x3ffp-24F}, {0x3555, 0.333251953125F},
+                 {0x7c00, INFINITY}, {0xfc00, -INFINITY}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         float f = sluice__f16_to_f32(cases[i].bits);
         assert_memory_equal(&f, &cases[i].value, sizeof f);
     }
     assert_true(isnan(sluice__f16_to_f32(0x7e01)));
-    assert_true(sluice__bf16_to_f32(0x3f80) == 1.0F && sluice__bf16_to_f32(0xc020) == -2.5F && isnan(sluice__bf16_to_f32(0x7fc1)));
+    assert_true(sluice__bf16_to_f32(0x3f80) == 1.0F && sluice__bf16_to_f32(0xc020) == -2.5F &&
+                isnan(sluice__bf16_to_f32(0x7fc1)));
 }
 
 static void conversions_by_stride(void **state) {
@@ -57,7 +60,8 @@ static void written_safetensors(void **state) {
     snprintf(path, sizeof path, "%s/a.safetensors", test_temp_dir());
     static const float x[] = {1, 2, 3, 4, 5, 6};
     static const int32_t y[] = {-7};
-    sluice__st_tensor out[] = {sluice__st_f32("zeta \"quoted\" \xc3\xa9", x, 2, (int64_t[]){2, 3}), sluice__st_i32("alpha", y, 0, NULL),
+    sluice__st_tensor out[] = {sluice__st_f32("zeta \"quoted\" \xc3\xa9", x, 2, (int64_t[]){2, 3}),
+                               sluice__st_i32("alpha", y, 0, NULL),
                                sluice__st_f32("empty", x, 1, (int64_t[]){0})};
     const char *const metadata[] = {"step", "12", NULL};
     sluice_error err = {0};
@@ -101,12 +105,15 @@ static sluice_status open_text(const char *header, size_t data, sluice_error *er
     free(bytes);
     sluice__safetensors *f;
     sluice_status st = sluice__safetensors_open(&f, path, err);
-    if (st == SLUICE_OK) sluice__safetensors_close(f);
-    else assert_null(f);
+    if (st == SLUICE_OK)
+        sluice__safetensors_close(f);
+    else
+        assert_null(f);
     return st;
 }
 
-#define ENTRY(name, shape, from, to) "\"" name "\": {\"dtype\": \"F32\", \"shape\": " shape ", \"data_offsets\": [" from ", " to "]}"
+#define ENTRY(name, shape, from, to)                                                                           \
+    "\"" name "\": {\"dtype\": \"F32\", \"shape\": " shape ", \"data_offsets\": [" from ", " to "]}"
 
 static void wrong_headers_are_refused(void **state) {
     (void)state;
@@ -134,17 +141,22 @@ static void wrong_headers_are_refused(void **state) {
         {"{" ENTRY("a", "[2]", "8", "0") "}", 8, "tensor a: data_offsets"},
         {"{" ENTRY("a", "[2]", "-8", "0") "}", 8, "tensor a: data_offsets"},
         {"{" ENTRY("a", "[2]", "0", "9223372036854775807") "}", 8, "tensor a: data_offsets"},
-        {"{\"a\": {\"dtype\": \"F33\", \"shape\": [2], \"data_offsets\": [0, 8]}}", 8, "tensor a: unknown dtype \"F33\""},
-        {"{\"a\": {\"dtype\": 3, \"shape\": [2], \"data_offsets\": [0, 8]}}", 8, "tensor a: expected an object"},
-        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0]}}", 8, "tensor a: expected an object"},
+        {"{\"a\": {\"dtype\": \"F33\", \"shape\": [2], \"data_offsets\": [0, 8]}}", 8,
+         "tensor a: unknown dtype \"F33\""},
+        {"{\"a\": {\"dtype\": 3, \"shape\": [2], \"data_offsets\": [0, 8]}}", 8,
+         "tensor a: expected an object"},
+        {"{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0]}}", 8,
+         "tensor a: expected an object"},
         {"{\"a\": 1}", 0, "tensor a: expected an object"},
         {"{" ENTRY("a", "[1]", "0", "4") ", " ENTRY("a", "[1]", "4", "8") "}", 8, "\"a\" stands twice"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sluice_error err = {0};
         sluice_status st = open_text(cases[i].header, cases[i].data, &err);
-        if (st != (cases[i].words ? SLUICE_ERR_FORMAT : SLUICE_OK)) fail_msg("%s: %s", cases[i].header, err.message);
-        if (cases[i].words && !strstr(err.message, cases[i].words)) fail_msg("%s: \"%s\" lacks \"%s\"", cases[i].header, err.message, cases[i].words);
+        if (st != (cases[i].words ? SLUICE_ERR_FORMAT : SLUICE_OK))
+            fail_msg("%s: %s", cases[i].header, err.message);
+        if (cases[i].words && !strstr(err.message, cases[i].words))
+            fail_msg("%s: \"%s\" lacks \"%s\"", cases[i].header, err.message, cases[i].words);
     }
 }
 
@@ -156,8 +168,10 @@ static void write_text(const char *dir, const char *name, const char *text) {
     assert_ok(sluice__write_file(path, text, strlen(text), NULL));
 }
 
-#define TINY "\"vocab_size\": 3, \"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 1, \"num_attention_heads\": 4, " \
-             "\"num_key_value_heads\": 2, \"head_dim\": 2"
+#define TINY                                                                                                   \
+    "\"vocab_size\": 3, \"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 1, "              \
+    "\"num_attention_heads\": 4, "                                                                             \
+    "\"num_key_value_heads\": 2, \"head_dim\": 2"
 
 /* Files of a one-layer model: row r of tensor t holds 100 t + r in all columns. */
 typedef struct tiny {
@@ -217,12 +231,24 @@ static void gate_rows_in_q_proj(void **state) {
         const char *config;
         int q_rows, queries[8], gates[8], num_gates;
     } cases[] = {
-        {"{\"model_type\": \"qwen2\", \"headwise_attn_output_gate\": true, \"tie_word_embeddings\": true, " TINY "}", 12,
-         {0, 1, 2, 3, 6, 7, 8, 9}, {4, 5, 10, 11}, 4},
-        {"{\"model_type\": \"qwen3\", \"elementwise_attn_output_gate\": true, \"tie_word_embeddings\": true, " TINY "}", 16,
-         {0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}, 8},
-        {"{\"model_type\": \"qwen3_5_text\", \"layer_types\": [\"full_attention\"], \"partial_rotary_factor\": 1, \"tie_word_embeddings\": true, "
-         TINY "}", 16, {0, 1, 4, 5, 8, 9, 12, 13}, {2, 3, 6, 7, 10, 11, 14, 15}, 8},
+        {"{\"model_type\": \"qwen2\", \"headwise_attn_output_gate\": true, \"tie_word_embeddings\": true, " TINY
+         "}",
+         12,
+         {0, 1, 2, 3, 6, 7, 8, 9},
+         {4, 5, 10, 11},
+         4},
+        {"{\"model_type\": \"qwen3\", \"elementwise_attn_output_gate\": true, \"tie_word_embeddings\": "
+         "true, " TINY "}",
+         16,
+         {0, 1, 2, 3, 8, 9, 10, 11},
+         {4, 5, 6, 7, 12, 13, 14, 15},
+         8},
+        {"{\"model_type\": \"qwen3_5_text\", \"layer_types\": [\"full_attention\"], \"partial_rotary_factor\": "
+         "1, \"tie_word_embeddings\": true, " TINY "}",
+         16,
+         {0, 1, 4, 5, 8, 9, 12, 13},
+         {2, 3, 6, 7, 10, 11, 14, 15},
+         8},
     };
     for (int c = 0; c < 3; c++) {
         const char *dir = test_temp_dir();
@@ -232,8 +258,10 @@ static void gate_rows_in_q_proj(void **state) {
         sluice_error err = {0};
         sluice_model *m;
         assert_ok_err(sluice_model_load(&m, dir, NULL, &err), &err);
-        for (int r = 0; r < 8; r++) assert_int_equal((int)first_of_row(m, LAYER "self_attn.q_proj.weight", r), cases[c].queries[r]);
-        for (int r = 0; r < cases[c].num_gates; r++) assert_int_equal((int)first_of_row(m, LAYER "self_attn.gate_proj.weight", r), cases[c].gates[r]);
+        for (int r = 0; r < 8; r++)
+            assert_int_equal((int)first_of_row(m, LAYER "self_attn.q_proj.weight", r), cases[c].queries[r]);
+        for (int r = 0; r < cases[c].num_gates; r++)
+            assert_int_equal((int)first_of_row(m, LAYER "self_attn.gate_proj.weight", r), cases[c].gates[r]);
         assert_int_equal((int)first_of_row(m, "model.norm.weight", 3), c == 2 ? 1204 : 1203); /* 1 + w */
         assert_int_equal(sluice_model_config(m)->norm, SLUICE_NORM_PLAIN);
         sluice_model_free(m);
@@ -275,7 +303,8 @@ static void extra_tensors(void **state) {
     assert_string_equal(heard, "");
     add(&t, LAYER "self_attn.q_proj.bias", 1, 8, 1);
     assert_ok_err(load_tiny(&t, QWEN3_TINY, &err), &err);
-    assert_non_null(strstr(heard, "1 tensor of the file is not used, for example " LAYER "self_attn.q_proj.bias"));
+    assert_non_null(
+        strstr(heard, "1 tensor of the file is not used, for example " LAYER "self_attn.q_proj.bias"));
     tiny_free(&t);
 }
 
@@ -332,8 +361,11 @@ static void shards(void **state) {
     static const struct {
         const char *index, *words;
     } cases[] = {
-        {"{\"weight_map\": {\"model.norm.weight\": \"two.safetensors\", \"" LAYER "self_attn.q_proj.weight\": \"one.safetensors\"}}", NULL},
-        {"{\"weight_map\": {\"model.norm.weight\": \"one.safetensors\", \"model.embed_tokens.weight\": \"two.safetensors\"}}",
+        {"{\"weight_map\": {\"model.norm.weight\": \"two.safetensors\", \"" LAYER
+         "self_attn.q_proj.weight\": \"one.safetensors\"}}",
+         NULL},
+        {"{\"weight_map\": {\"model.norm.weight\": \"one.safetensors\", \"model.embed_tokens.weight\": "
+         "\"two.safetensors\"}}",
          "model.norm.weight is not in one.safetensors"},
         {"{\"weight_map\": {\"other\": \"two.safetensors\"}}", "tensor other is not in two.safetensors"},
         {"{\"weight_map\": {\"model.norm.weight\": \"three.safetensors\"}}", "three.safetensors"},
@@ -348,7 +380,8 @@ static void shards(void **state) {
         sluice_error err = {0};
         sluice_status st = load_index(cases[i].index, &err);
         if ((st == SLUICE_OK) != !cases[i].words) fail_msg("%s: %s", cases[i].index, err.message);
-        if (cases[i].words && !strstr(err.message, cases[i].words)) fail_msg("\"%s\" lacks \"%s\"", err.message, cases[i].words);
+        if (cases[i].words && !strstr(err.message, cases[i].words))
+            fail_msg("\"%s\" lacks \"%s\"", err.message, cases[i].words);
     }
 }
 
@@ -364,8 +397,13 @@ static sluice_status run_pickle(const char *bytes, size_t size, sluice_error *er
     return st;
 }
 
-#define STORAGE "(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0" "0" "X\3\0\0\0cpuK\6tQ"
-#define TENSOR(offset, sizes, strides) "ctorch._utils\n_rebuild_tensor_v2\n(" STORAGE offset sizes strides "\x89" "ccollections\nOrderedDict\n)RtR"
+#define STORAGE                                                                                                \
+    "(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"                                                         \
+    "0"                                                                                                        \
+    "X\3\0\0\0cpuK\6tQ"
+#define TENSOR(offset, sizes, strides)                                                                         \
+    "ctorch._utils\n_rebuild_tensor_v2\n(" STORAGE offset sizes strides "\x89"                                 \
+    "ccollections\nOrderedDict\n)RtR"
 
 static void pickles(void **state) {
     (void)state;
@@ -380,41 +418,89 @@ static void pickles(void **state) {
         PICKLE("\x80\2}(X\1\0\0\0a" TENSOR("K\0", "K\2K\3\x86", "K\1K\2\x86") "u.", NULL),
         PICKLE("\x80\2}(X\1\0\0\0a" TENSOR("K\1", "K\2K\3\x86", "K\3K\1\x86") "u.", "beyond its storage"),
         PICKLE("\x80\2}(X\1\0\0\0a" TENSOR("J\xff\xff\xff\xff", "K\1\x85", "K\1\x85") "u.", "a tensor without"),
-        PICKLE("\x80\2}(X\1\0\0\0a" TENSOR("K\0", "\x8a\10\xff\xff\xff\xff\xff\xff\xff\x7f\x8a\10\xff\xff\xff\xff\xff\xff\xff\x7f\x86",
-                                           "K\1K\1\x86") "u.", "beyond its storage"),
+        PICKLE("\x80\2}(X\1\0\0\0a" TENSOR(
+                   "K\0", "\x8a\10\xff\xff\xff\xff\xff\xff\xff\x7f\x8a\10\xff\xff\xff\xff\xff\xff\xff\x7f\x86",
+                   "K\1K\1\x86") "u.",
+               "beyond its storage"),
         PICKLE("\x80\2}(X\1\0\0\0a" TENSOR("K\0", "K\2K\3\x86", "K\1\x85") "u.", "a tensor without"),
-        PICKLE("\x80\2" "cposix\nsystem\nX\4\0\0\0true\x85R.", "posix.system"),
+        PICKLE("\x80\2"
+               "cposix\nsystem\nX\4\0\0\0true\x85R.",
+               "posix.system"),
         PICKLE("\x80\4\x8c\5posix\x8c\6system\x93.", "posix.system"),
-        PICKLE("\x80\2" "cbuiltins\neval\n.", "builtins.eval"),
-        PICKLE("\x80\2" "ctorch._utils\n_rebuild_tensor_v3\n.", "_rebuild_tensor_v3"),
-        PICKLE("\x80\2" "ccollections\nOrderedDict\n(R.", "mark"),
+        PICKLE("\x80\2"
+               "cbuiltins\neval\n.",
+               "builtins.eval"),
+        PICKLE("\x80\2"
+               "ctorch._utils\n_rebuild_tensor_v3\n.",
+               "_rebuild_tensor_v3"),
+        PICKLE("\x80\2"
+               "ccollections\nOrderedDict\n(R.",
+               "mark"),
         PICKLE("\x80\2)R.", "empty"),
         PICKLE("\x80\2}.", NULL),
-        PICKLE("\x80\2" "(.", "mark"),
-        PICKLE("\x80\2" ".", "empty"),
-        PICKLE("\x80\2" "h\5.", "empty memo"),
-        PICKLE("\x80\2" "}r\xff\xff\xff\x7f.", "memo index"),
-        PICKLE("\x80\2" "X\xff\xff\xff\x7f" "ab.", "longer"),
-        PICKLE("\x80\2" "X\xff\0\0\0ab.", "ends too early"),
-        PICKLE("\x80\2" "}", "ends too early"),
-        PICKLE("\x80\2" "(}tu.", "no mark"),
-        PICKLE("\x80\2" "N(K\1K\2u.", "not a dictionary"),
-        PICKLE("\x80\2" "}(K\1u.", "not a dictionary"),
-        PICKLE("\x80\2" "](K\1e.", NULL),
-        PICKLE("\x80\2" "}(K\1e.", "not a list"),
-        PICKLE("\x80\2" "N}b.", "not a dictionary"),
-        PICKLE("\x80\2" "X\1\0\0\0aQ.", "not a storage"),
-        PICKLE("\x80\2" "ccollections\nOrderedDict\n]](K\1K\2ea\x85R.", NULL),
-        PICKLE("\x80\2" "ccollections\nOrderedDict\n](K\1e\x85R.", "not a pair"),
-        PICKLE("\x80\2" "i", "opcode 0x69"),
-        PICKLE("\x80\7" ".", "protocol"),
+        PICKLE("\x80\2"
+               "(.",
+               "mark"),
+        PICKLE("\x80\2"
+               ".",
+               "empty"),
+        PICKLE("\x80\2"
+               "h\5.",
+               "empty memo"),
+        PICKLE("\x80\2"
+               "}r\xff\xff\xff\x7f.",
+               "memo index"),
+        PICKLE("\x80\2"
+               "X\xff\xff\xff\x7f"
+               "ab.",
+               "longer"),
+        PICKLE("\x80\2"
+               "X\xff\0\0\0ab.",
+               "ends too early"),
+        PICKLE("\x80\2"
+               "}",
+               "ends too early"),
+        PICKLE("\x80\2"
+               "(}tu.",
+               "no mark"),
+        PICKLE("\x80\2"
+               "N(K\1K\2u.",
+               "not a dictionary"),
+        PICKLE("\x80\2"
+               "}(K\1u.",
+               "not a dictionary"),
+        PICKLE("\x80\2"
+               "](K\1e.",
+               NULL),
+        PICKLE("\x80\2"
+               "}(K\1e.",
+               "not a list"),
+        PICKLE("\x80\2"
+               "N}b.",
+               "not a dictionary"),
+        PICKLE("\x80\2"
+               "X\1\0\0\0aQ.",
+               "not a storage"),
+        PICKLE("\x80\2"
+               "ccollections\nOrderedDict\n]](K\1K\2ea\x85R.",
+               NULL),
+        PICKLE("\x80\2"
+               "ccollections\nOrderedDict\n](K\1e\x85R.",
+               "not a pair"),
+        PICKLE("\x80\2"
+               "i",
+               "opcode 0x69"),
+        PICKLE("\x80\7"
+               ".",
+               "protocol"),
         PICKLE("", "ends too early"),
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sluice_error err = {0};
         sluice_status st = run_pickle(cases[i].bytes, cases[i].size, &err);
         if ((st == SLUICE_OK) != !cases[i].words) fail_msg("pickle %zu: %s", i, err.message);
-        if (cases[i].words && !strstr(err.message, cases[i].words)) fail_msg("pickle %zu: \"%s\" lacks \"%s\"", i, err.message, cases[i].words);
+        if (cases[i].words && !strstr(err.message, cases[i].words))
+            fail_msg("pickle %zu: \"%s\" lacks \"%s\"", i, err.message, cases[i].words);
         if (cases[i].words) assert_non_null(strstr(err.message, "test.bin"));
     }
 }
@@ -422,9 +508,10 @@ static void pickles(void **state) {
 /* ---- pytorch_model.bin ---- */
 
 /* a: rows 0 1 2, 3 4 5 of the storage 10 11 12 13 14 15; b: its transpose; c: elements 1, 3, 5. */
-#define DICTIONARY                                                                                                                 \
-    "\x80\2}(X\1\0\0\0a" TENSOR("K\0", "K\2K\3\x86", "K\3K\1\x86") "X\1\0\0\0b" TENSOR("K\0", "K\3K\2\x86", "K\1K\3\x86")                      \
-    "X\1\0\0\0c" TENSOR("K\1", "K\3\x85", "K\2\x85") "X\4\0\0\0stepK\7u."
+#define DICTIONARY                                                                                             \
+    "\x80\2}(X\1\0\0\0a" TENSOR("K\0", "K\2K\3\x86", "K\3K\1\x86") "X\1\0\0\0b" TENSOR(                        \
+        "K\0", "K\3K\2\x86", "K\1K\3\x86") "X\1\0\0\0c" TENSOR("K\1", "K\3\x85",                               \
+                                                               "K\2\x85") "X\4\0\0\0stepK\7u."
 static const char dictionary[] = DICTIONARY;
 static const float storage[6] = {10, 11, 12, 13, 14, 15};
 
@@ -435,9 +522,12 @@ static void write_zip(const char *path, zip_int32_t method, const char *byte_ord
         const char *name;
         const void *data;
         size_t size;
-    } entries[] = {{"m/data.pkl", dictionary, sizeof dictionary - 1}, {"m/byteorder", byte_order, strlen(byte_order)}, {"m/data/0", storage, sizeof storage}};
+    } entries[] = {{"m/data.pkl", dictionary, sizeof dictionary - 1},
+                   {"m/byteorder", byte_order, strlen(byte_order)},
+                   {"m/data/0", storage, sizeof storage}};
     for (int i = 0; i < 3; i++) {
-        zip_int64_t at = zip_file_add(z, entries[i].name, zip_source_buffer(z, entries[i].data, entries[i].size, 0), 0);
+        zip_int64_t at =
+            zip_file_add(z, entries[i].name, zip_source_buffer(z, entries[i].data, entries[i].size, 0), 0);
         assert_true(at >= 0 && zip_set_file_compression(z, (zip_uint64_t)at, method, 0) == 0);
     }
     assert_int_equal(zip_close(z), 0);
@@ -447,8 +537,11 @@ static void write_zip(const char *path, zip_int32_t method, const char *byte_ord
 static void write_legacy(const char *path, const char *little_endian) {
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
-    static const char magic[] = "\x80\2\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8P\x19.", protocol[] = "\x80\2M\xe9\3.";
-    static const char keys[] = "\x80\2](X\1\0\0\0" "0e.", count[8] = {6};
+    static const char magic[] = "\x80\2\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8P\x19.",
+                      protocol[] = "\x80\2M\xe9\3.";
+    static const char keys[] = "\x80\2](X\1\0\0\0"
+                               "0e.",
+                      count[8] = {6};
     fwrite(magic, 1, sizeof magic - 1, f);
     fwrite(protocol, 1, sizeof protocol - 1, f);
     fwrite("\x80\2}X\15\0\0\0little_endian", 1, 21, f);
@@ -497,7 +590,8 @@ static void refuse_bin(const char *path, const char *words) {
     sluice_error err = {0};
     sluice__torch_bin *b;
     assert_true(sluice__torch_bin_open(&b, path, &err) != SLUICE_OK);
-    if (!strstr(err.message, words) || !strstr(err.message, path)) fail_msg("\"%s\" lacks \"%s\"", err.message, words);
+    if (!strstr(err.message, words) || !strstr(err.message, path))
+        fail_msg("\"%s\" lacks \"%s\"", err.message, words);
 }
 
 static void checkpoints_of_both_formats(void **state) {
@@ -555,12 +649,20 @@ static void pickle_bombs(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(half_precision), cmocka_unit_test(conversions_by_stride),
-                                       cmocka_unit_test(written_safetensors), cmocka_unit_test(failed_write_changes_nothing),
-                                       cmocka_unit_test(wrong_headers_are_refused), cmocka_unit_test(gate_rows_in_q_proj),
-                                       cmocka_unit_test(extra_tensors), cmocka_unit_test(nonfinite_weights_are_named),
-                                       cmocka_unit_test(untied_head_must_be_there), cmocka_unit_test(bare_decoder), cmocka_unit_test(shards),
-                                       cmocka_unit_test(pickles), cmocka_unit_test(checkpoints_of_both_formats),
-                                       cmocka_unit_test(truncated_legacy_checkpoint), cmocka_unit_test(pickle_bombs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(half_precision),
+                                       cmocka_unit_test(conversions_by_stride),
+                                       cmocka_unit_test(written_safetensors),
+                                       cmocka_unit_test(failed_write_changes_nothing),
+                                       cmocka_unit_test(wrong_headers_are_refused),
+                                       cmocka_unit_test(gate_rows_in_q_proj),
+                                       cmocka_unit_test(extra_tensors),
+                                       cmocka_unit_test(nonfinite_weights_are_named),
+                                       cmocka_unit_test(untied_head_must_be_there),
+                                       cmocka_unit_test(bare_decoder),
+                                       cmocka_unit_test(shards),
+                                       cmocka_unit_test(pickles),
+                                       cmocka_unit_test(checkpoints_of_both_formats),
+                                       cmocka_unit_test(truncated_legacy_checkpoint),
+                                       cmocka_unit_test(pickle_bombs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,10 +32,11 @@ static int64_t integer(const json_t *o, const char *key) {
     return json_integer_value(json_object_get(o, key));
 }
 
-static const char json[] = "{\"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_hidden_layers\": 3, "
-                           "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, \"gate_position\": \"sdpa\", "
-                           "\"gate_granularity\": \"headwise\", \"sliding_window\": 5, \"layer_types\": [\"full_attention\", "
-                           "\"sliding_attention\", \"full_attention\"]}";
+static const char json[] =
+    "{\"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_hidden_layers\": 3, "
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, \"gate_position\": \"sdpa\", "
+    "\"gate_granularity\": \"headwise\", \"sliding_window\": 5, \"layer_types\": [\"full_attention\", "
+    "\"sliding_attention\", \"full_attention\"]}";
 
 /* A saved model; with `broken` one weight of it is NaN. */
 static const char *saved_model(bool broken) {
@@ -45,7 +46,9 @@ static const char *saved_model(bool broken) {
     const char *dir = test_temp_dir();
     assert_ok_err(sluice_config_parse(&c, json, "test", &err), &err);
     assert_ok_err(sluice_model_new(&m, &c, 1, &err), &err);
-    if (broken) sluice_model_tensor(m, sluice_model_find_tensor(m, "model.layers.1.self_attn.o_proj.weight")).data[3] = NAN;
+    if (broken)
+        sluice_model_tensor(m, sluice_model_find_tensor(m, "model.layers.1.self_attn.o_proj.weight")).data[3] =
+            NAN;
     assert_ok_err(sluice_model_save(m, dir, SLUICE_SAVE_NATIVE, &err), &err);
     sluice_model_free(m);
     sluice_config_free(&c);
@@ -62,7 +65,8 @@ static void the_machine(void **state) {
     o = run_json("--cpu ref");
     const char *kernel;
     json_t *version;
-    json_object_foreach(json_object_get(o, "kernels"), kernel, version) assert_string_equal(json_string_value(version), "ref");
+    json_object_foreach(json_object_get(o, "kernels"), kernel, version)
+        assert_string_equal(json_string_value(version), "ref");
     json_decref(o);
     char *text;
     assert_int_equal(run("", &text), 0);
@@ -78,7 +82,8 @@ static void a_model(void **state) {
     assert_ok_err(sluice_config_parse(&c, json, "test", &err), &err);
     char arguments[1100];
     snprintf(arguments, sizeof arguments, "'%s' --context 100 --check-finite", saved_model(false));
-    json_t *o = run_json(arguments), *config = json_object_get(o, "config"), *layers = json_object_get(config, "layers");
+    json_t *o = run_json(arguments), *config = json_object_get(o, "config"),
+           *layers = json_object_get(config, "layers");
     assert_true(json_is_true(json_object_get(o, "supported")));
     assert_int_equal(integer(config, "parameters"), sluice_config_num_parameters(&c));
     assert_int_equal(integer(config, "gate_parameters"), 3 * 4 * 24);
@@ -87,9 +92,11 @@ static void a_model(void **state) {
     json_t *second = json_array_get(layers, 1);
     assert_string_equal(json_string_value(json_object_get(second, "kind")), "sliding_attention");
     assert_int_equal(integer(second, "sliding_window"), 5);
-    assert_string_equal(json_string_value(json_object_get(json_object_get(second, "gate"), "granularity")), "headwise");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(second, "gate"), "granularity")),
+                        "headwise");
     assert_int_equal(integer(json_object_get(o, "weights"), "elements"), sluice_config_num_parameters(&c));
-    assert_int_equal(integer(json_object_get(json_object_get(o, "weights"), "dtypes"), "F32"), integer(json_object_get(o, "weights"), "tensors"));
+    assert_int_equal(integer(json_object_get(json_object_get(o, "weights"), "dtypes"), "F32"),
+                     integer(json_object_get(o, "weights"), "tensors"));
     assert_int_equal(json_array_size(json_object_get(o, "nonfinite_tensors")), 0);
     json_decref(o);
     char *text;
@@ -158,20 +165,28 @@ static void errors(void **state) {
         const char *arguments;
         int code;
         const char *words;
-    } cases[] = {{"/no/such/dir", 1, "/no/such/dir"}, {"--config /no/such.json", 1, "/no/such.json"}, {"a b", 2, "one PATH"},
-                 {"a --config b", 2, "not both"}, {"--context -1", 2, "--context"}, {"--contex 1", 2, "--contex"},
-                 {"--check-finite", 2, "PATH"}, {"--help", 0, "Example"}};
+    } cases[] = {{"/no/such/dir", 1, "/no/such/dir"},
+                 {"--config /no/such.json", 1, "/no/such.json"},
+                 {"a b", 2, "one PATH"},
+                 {"a --config b", 2, "not both"},
+                 {"--context -1", 2, "--context"},
+                 {"--contex 1", 2, "--contex"},
+                 {"--check-finite", 2, "PATH"},
+                 {"--help", 0, "Example"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text;
         int code = run(cases[i].arguments, &text);
-        if (code != cases[i].code || !strstr(text, cases[i].words)) fail_msg("info %s: exit %d: %s", cases[i].arguments, code, text);
+        if (code != cases[i].code || !strstr(text, cases[i].words))
+            fail_msg("info %s: exit %d: %s", cases[i].arguments, code, text);
         free(text);
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_machine), cmocka_unit_test(a_model), cmocka_unit_test(cache_estimate),
-                                       cmocka_unit_test(nonfinite_weights), cmocka_unit_test(files_alone),
-                                       cmocka_unit_test(unsupported_models_are_described), cmocka_unit_test(errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_machine),    cmocka_unit_test(a_model),
+        cmocka_unit_test(cache_estimate), cmocka_unit_test(nonfinite_weights),
+        cmocka_unit_test(files_alone),    cmocka_unit_test(unsupported_models_are_described),
+        cmocka_unit_test(errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

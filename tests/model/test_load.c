@@ -7,9 +7,10 @@
 #include "sluice/model.h"
 #include <string.h>
 
-static const char flat[] = "{\"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_attention_heads\": 4, "
-                           "\"num_key_value_heads\": 2, \"head_dim\": 8, \"gate_position\": \"sdpa\", \"gate_granularity\": \"%s\", "
-                           "\"partial_rotary_factor\": 0.5}";
+static const char flat[] =
+    "{\"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2, \"head_dim\": 8, \"gate_position\": \"sdpa\", \"gate_granularity\": \"%s\", "
+    "\"partial_rotary_factor\": 0.5}";
 
 static void native_round_trip(void **state) {
     (void)state;
@@ -44,8 +45,19 @@ static void native_round_trip(void **state) {
 /* Whatever lies below the shared models either loads or is refused with a reason. */
 static void reference_models(void **state) {
     (void)state;
-    static const char *const good[] = {"llama", "qwen2", "qwen3", "qwen3_yarn", "paper_baseline", "paper_elementwise_g2", "paper_elementwise_g4",
-                                       "paper_headwise_g2", "paper_headwise_g4", "paper_headwise_bias", "export_tied", "export_untied", NULL};
+    static const char *const good[] = {"llama",
+                                       "qwen2",
+                                       "qwen3",
+                                       "qwen3_yarn",
+                                       "paper_baseline",
+                                       "paper_elementwise_g2",
+                                       "paper_elementwise_g4",
+                                       "paper_headwise_g2",
+                                       "paper_headwise_g4",
+                                       "paper_headwise_bias",
+                                       "export_tied",
+                                       "export_untied",
+                                       NULL};
     if (!test_shared("reference/models")) skip();
     sluice_log_to_stderr(SLUICE_LOG_INFO);
     for (int i = 0; good[i]; i++) {

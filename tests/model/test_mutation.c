@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Damaged files at random, always the same ones: whatever a byte or a JSON value turns into, reading ends in an error with a
- * message or in something consistent. Meant to be run under the sanitizers as well. */
+/* Damaged files at random, always the same ones: whatever a byte or a JSON value turns into, reading ends in an
+ * error with a message or in something consistent. Meant to be run under the sanitizers as well. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -24,27 +24,81 @@ static sluice__rng rng_of(uint64_t stream) {
 /* ---- config.json, by values ---- */
 
 static const char *const bases[] = {
-    "{\"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
-    "\"num_key_value_heads\": 2, \"head_dim\": 8, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"gate_act\": \"sigmoid\", "
-    "\"use_qk_norm\": true, \"layer_types\": [\"full_attention\", \"sliding_attention\"], \"sliding_window\": 4, \"eos_token_id\": [3, 4], "
-    "\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 4, \"partial_rotary_factor\": 0.5, "
+    "{\"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_hidden_layers\": 2, "
+    "\"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2, \"head_dim\": 8, \"gate_position\": \"sdpa\", \"gate_granularity\": "
+    "\"headwise\", \"gate_act\": \"sigmoid\", "
+    "\"use_qk_norm\": true, \"layer_types\": [\"full_attention\", \"sliding_attention\"], \"sliding_window\": "
+    "4, \"eos_token_id\": [3, 4], "
+    "\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 4, "
+    "\"partial_rotary_factor\": 0.5, "
     "\"original_max_position_embeddings\": 64}, \"max_position_embeddings\": 256, \"residual_clip\": 0.5}",
-    "{\"model_type\": \"qwen2\", \"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, \"num_hidden_layers\": 2, "
-    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, \"headwise_attn_output_gate\": true, \"qkv_bias\": true, "
-    "\"use_qk_norm\": true, \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, "
-    "\"original_max_position_embeddings\": 16}, \"rope_theta\": 1e6, \"tie_word_embeddings\": true, \"bos_token_id\": 1}",
-    "{\"model_type\": \"qwen3_5\", \"tie_word_embeddings\": true, \"text_config\": {\"model_type\": \"qwen3_5_text\", \"vocab_size\": 40, "
-    "\"hidden_size\": 24, \"intermediate_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
-    "\"head_dim\": 8, \"layer_types\": [\"full_attention\", \"full_attention\"], \"rope_parameters\": {\"rope_type\": \"longrope\", "
+    "{\"model_type\": \"qwen2\", \"vocab_size\": 40, \"hidden_size\": 24, \"intermediate_size\": 32, "
+    "\"num_hidden_layers\": 2, "
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, \"headwise_attn_output_gate\": "
+    "true, \"qkv_bias\": true, "
+    "\"use_qk_norm\": true, \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+    "\"high_freq_factor\": 4, "
+    "\"original_max_position_embeddings\": 16}, \"rope_theta\": 1e6, \"tie_word_embeddings\": true, "
+    "\"bos_token_id\": 1}",
+    "{\"model_type\": \"qwen3_5\", \"tie_word_embeddings\": true, \"text_config\": {\"model_type\": "
+    "\"qwen3_5_text\", \"vocab_size\": 40, "
+    "\"hidden_size\": 24, \"intermediate_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2, "
+    "\"head_dim\": 8, \"layer_types\": [\"full_attention\", \"full_attention\"], \"rope_parameters\": "
+    "{\"rope_type\": \"longrope\", "
     "\"short_factor\": [1], \"long_factor\": [2], \"factor\": 2}}}",
 };
-static const char *const values[] = {"null", "true", "false", "0", "-1", "1", "2", "3", "7", "0.5", "1e308", "-1e308", "2147483648",
-                                     "9223372036854775807", "1e-320", "\"\"", "\"none\"", "\"sdpa\"", "\"yarn\"", "\"llama\"", "\"qwen3\"",
-                                     "\"shared\"", "\"full_attention\"", "[]", "[1]", "[null]", "{}", "{\"rope_type\": \"dynamic\", \"factor\": 2}",
-                                     "[\"full_attention\", \"full_attention\"]", "[[[[[[]]]]]]", "65536", "4096", "1000000"};
-static const char *const keys[] = {"num_experts", "gate_input", "gate_sharing", "gate_op", "sdpa_norm", "switch_head", "use_sliding_window",
-                                   "max_window_layers", "attn_output_gate", "elementwise_attn_output_gate", "attention_bias", "o_bias",
-                                   "rope_scaling", "partial_rotary_factor", "full_attention_interval", "pad_token_id", "sandwich_norm"};
+static const char *const values[] = {"null",
+                                     "true",
+                                     "false",
+                                     "0",
+                                     "-1",
+                                     "1",
+                                     "2",
+                                     "3",
+                                     "7",
+                                     "0.5",
+                                     "1e308",
+                                     "-1e308",
+                                     "2147483648",
+                                     "9223372036854775807",
+                                     "1e-320",
+                                     "\"\"",
+                                     "\"none\"",
+                                     "\"sdpa\"",
+                                     "\"yarn\"",
+                                     "\"llama\"",
+                                     "\"qwen3\"",
+                                     "\"shared\"",
+                                     "\"full_attention\"",
+                                     "[]",
+                                     "[1]",
+                                     "[null]",
+                                     "{}",
+                                     "{\"rope_type\": \"dynamic\", \"factor\": 2}",
+                                     "[\"full_attention\", \"full_attention\"]",
+                                     "[[[[[[]]]]]]",
+                                     "65536",
+                                     "4096",
+                                     "1000000"};
+static const char *const keys[] = {"num_experts",
+                                   "gate_input",
+                                   "gate_sharing",
+                                   "gate_op",
+                                   "sdpa_norm",
+                                   "switch_head",
+                                   "use_sliding_window",
+                                   "max_window_layers",
+                                   "attn_output_gate",
+                                   "elementwise_attn_output_gate",
+                                   "attention_bias",
+                                   "o_bias",
+                                   "rope_scaling",
+                                   "partial_rotary_factor",
+                                   "full_attention_interval",
+                                   "pad_token_id",
+                                   "sandwich_norm"};
 
 static json_t *random_value(sluice__rng *rng) {
     return json_loads(values[sluice__rng_below(rng, sizeof values / sizeof *values)], JSON_DECODE_ANY, NULL);
@@ -61,9 +115,12 @@ static void mutate_object(json_t *o, sluice__rng *rng) {
     }
     json_object_foreach(o, key, value) {
         if (at--) continue;
-        if (json_is_object(value) && sluice__rng_below(rng, 4)) mutate_object(value, rng);
-        else if (sluice__rng_below(rng, 8) == 0) json_object_del(o, key);
-        else json_object_set_new(o, key, random_value(rng));
+        if (json_is_object(value) && sluice__rng_below(rng, 4))
+            mutate_object(value, rng);
+        else if (sluice__rng_below(rng, 8) == 0)
+            json_object_del(o, key);
+        else
+            json_object_set_new(o, key, random_value(rng));
         return;
     }
 }
@@ -72,7 +129,8 @@ static void mutate_object(json_t *o, sluice__rng *rng) {
 static void check_accepted(const sluice_config *c) {
     sluice_error err = {0};
     int64_t parameters = sluice_config_num_parameters(c);
-    assert_true(parameters > 0 && parameters < INT64_MAX / 8 && sluice_config_num_gate_parameters(c) < parameters);
+    assert_true(parameters > 0 && parameters < INT64_MAX / 8 &&
+                sluice_config_num_gate_parameters(c) < parameters);
     assert_true(sluice_config_forward_flops(c, 1000) > 0);
     json_t *native = sluice__config_to_json(c, &sluice__target_native);
     assert_non_null(native);
@@ -127,9 +185,7 @@ static unsigned char *mutate_bytes(const unsigned char *from, size_t size, size_
         case 3:
             if (sluice__rng_below(rng, 4) == 0) *out_size = at + 1;
             break;
-        default:
-            memmove(bytes + at, bytes + at + 1, *out_size - at - 1);
-            --*out_size;
+        default: memmove(bytes + at, bytes + at + 1, *out_size - at - 1); --*out_size;
         }
     }
     return bytes;
@@ -190,7 +246,8 @@ static void read_safetensors(const char *path) {
     unsigned sum = 0;
     for (int i = 0; i < sluice__safetensors_count(f); i++) {
         const sluice__st_tensor *t = sluice__safetensors_at(f, i);
-        for (int64_t k = 0; k < t->count * sluice__dtype_size(t->dtype); k++) sum += ((const unsigned char *)t->data)[k];
+        for (int64_t k = 0; k < t->count * sluice__dtype_size(t->dtype); k++)
+            sum += ((const unsigned char *)t->data)[k];
         assert_ptr_equal(sluice__safetensors_find(f, t->name), t);
     }
     assert_true(sum < UINT32_MAX);
@@ -203,7 +260,8 @@ static void safetensors_bytes(void **state) {
     snprintf(path, sizeof path, "%s/good.safetensors", test_temp_dir());
     scratch damaged = scratch_new();
     static const float x[24] = {1, 2, 3};
-    sluice__st_tensor t[] = {sluice__st_f32("model.a.weight", x, 2, (int64_t[]){4, 3}), sluice__st_f32("model.b.weight", x, 1, (int64_t[]){6}),
+    sluice__st_tensor t[] = {sluice__st_f32("model.a.weight", x, 2, (int64_t[]){4, 3}),
+                             sluice__st_f32("model.b.weight", x, 1, (int64_t[]){6}),
                              sluice__st_f32("c", x, 0, NULL)};
     assert_ok(sluice__safetensors_write(path, t, 3, NULL, NULL));
     size_t size, header = 300;
@@ -226,9 +284,13 @@ static void safetensors_bytes(void **state) {
 
 /* ---- pytorch_model.bin ---- */
 
-#define STORAGE "(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0" "0" "X\3\0\0\0cpuK\6tQ"
+#define STORAGE                                                                                                \
+    "(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"                                                         \
+    "0"                                                                                                        \
+    "X\3\0\0\0cpuK\6tQ"
 static const char dictionary[] =
-    "\x80\2}q\0(X\1\0\0\0aq\1ctorch._utils\n_rebuild_tensor_v2\nq\2(" STORAGE "K\0K\2K\3\x86K\3K\1\x86\x89" "ccollections\nOrderedDict\n)Rtq\3R"
+    "\x80\2}q\0(X\1\0\0\0aq\1ctorch._utils\n_rebuild_tensor_v2\nq\2(" STORAGE "K\0K\2K\3\x86K\3K\1\x86\x89"
+    "ccollections\nOrderedDict\n)Rtq\3R"
     "X\1\0\0\0bh\2h\3RX\1\0\0\0ch\2(" STORAGE "K\1K\2\x85K\2\x85\x89}tRX\4\0\0\0stepJ\1\2\3\4u}b.";
 
 static void pickle_bytes(void **state) {
@@ -237,8 +299,9 @@ static void pickle_bytes(void **state) {
     for (int i = 0; i < 30000; i++) {
         sluice__rng rng = rng_of(300000 + (uint64_t)i);
         size_t size, used;
-        unsigned char *bytes = i ? mutate_bytes((const unsigned char *)dictionary, sizeof dictionary - 1, &size, &rng)
-                                 : memcpy(malloc(sizeof dictionary), dictionary, size = sizeof dictionary - 1);
+        unsigned char *bytes =
+            i ? mutate_bytes((const unsigned char *)dictionary, sizeof dictionary - 1, &size, &rng)
+              : memcpy(malloc(sizeof dictionary), dictionary, size = sizeof dictionary - 1);
         unsigned char *exact = memcpy(malloc(size), bytes, size); /* so that a read past the end is seen */
         sluice_error err = {0};
         sluice__pickle *p;
@@ -248,7 +311,8 @@ static void pickle_bytes(void **state) {
         if (i == 0) assert_ok_err(st, &err);
         if (st == SLUICE_OK && sluice__pickle_kind_of(p, v) == SLUICE__PICKLE_DICT) {
             accepted++;
-            for (int at = 0; sluice__pickle_next(p, v, &at, NULL, &element);) (void)sluice__pickle_kind_of(p, element);
+            for (int at = 0; sluice__pickle_next(p, v, &at, NULL, &element);)
+                (void)sluice__pickle_kind_of(p, element);
         }
         sluice__pickle_free(p);
         free(bytes);
@@ -280,7 +344,8 @@ static bool read_bin(const char *path) {
     float sum = 0;
     for (int i = 0; i < sluice__torch_bin_count(b); i++) {
         const sluice__bin_tensor *t = sluice__torch_bin_at(b, i);
-        if (t->ndim <= 2 && sluice__dtype_is_weight(t->dtype) && t->count < 1000) sluice__torch_bin_read(b, i, sum_row, &sum, &err);
+        if (t->ndim <= 2 && sluice__dtype_is_weight(t->dtype) && t->count < 1000)
+            sluice__torch_bin_read(b, i, sum_row, &sum, &err);
     }
     sluice__torch_bin_close(b);
     return true;
@@ -315,7 +380,8 @@ static void checkpoint_bytes(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(configurations), cmocka_unit_test(config_bytes), cmocka_unit_test(safetensors_bytes),
-                                       cmocka_unit_test(pickle_bytes), cmocka_unit_test(checkpoint_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(configurations), cmocka_unit_test(config_bytes),
+                                       cmocka_unit_test(safetensors_bytes), cmocka_unit_test(pickle_bytes),
+                                       cmocka_unit_test(checkpoint_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outside references: every dense model of reference/models must give the recorded logits, every directory of reference/bad
- * must be refused with the words that its expect.json asks for, or load and give its logits. Cases of layer kinds that this
- * version lacks must say which. */
+/* Outside references: every dense model of reference/models must give the recorded logits, every directory of
+ * reference/bad must be refused with the words that its expect.json asks for, or load and give its logits.
+ * Cases of layer kinds that this version lacks must say which. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -14,13 +14,15 @@
 #include <string.h>
 
 /* Largest difference of the logits to golden.safetensors. */
-static sluice_status golden_difference(const sluice_model *m, const char *dir, double *worst, sluice_error *err) {
+static sluice_status golden_difference(const sluice_model *m, const char *dir, double *worst,
+                                       sluice_error *err) {
     char *path = sluice__path_join(dir, "golden.safetensors");
     sluice__safetensors *golden;
     sluice_status st = sluice__safetensors_open(&golden, path, err);
     sluice__free(path);
     if (st != SLUICE_OK) return st;
-    const sluice__st_tensor *ids = sluice__safetensors_find(golden, "input_ids"), *logits = sluice__safetensors_find(golden, "logits");
+    const sluice__st_tensor *ids = sluice__safetensors_find(golden, "input_ids"),
+                            *logits = sluice__safetensors_find(golden, "logits");
     assert_true(ids && logits && ids->ndim == 2 && logits->ndim == 3);
     int batch = (int)ids->shape[0], length = (int)ids->shape[1];
     int32_t *tokens = sluice__calloc((size_t)ids->count, sizeof *tokens, SLUICE__MEM_OTHER);
@@ -144,6 +146,7 @@ static void damaged_inputs_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(models_give_the_recorded_logits), cmocka_unit_test(damaged_inputs_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(models_give_the_recorded_logits),
+                                       cmocka_unit_test(damaged_inputs_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

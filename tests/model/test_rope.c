@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RoPE frequencies, attention factors and tables against recordings of transformers (tests/data/model/rope.json), and a few
- * properties. The recordings were made in fp32: frequencies are compared with a relative 1e-6, cosines and sines up to the
- * rounding of the fp32 product position * frequency. */
+/* RoPE frequencies, attention factors and tables against recordings of transformers
+ * (tests/data/model/rope.json), and a few properties. The recordings were made in fp32: frequencies are
+ * compared with a relative 1e-6, cosines and sines up to the rounding of the fp32 product position * frequency.
+ */
 #include "support/test_support.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -12,7 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const float *golden(const sluice__safetensors *file, const char *what, const char *name, int64_t *count) {
+static const float *golden(const sluice__safetensors *file, const char *what, const char *name,
+                           int64_t *count) {
     static float copy[4096];
     char key[128];
     snprintf(key, sizeof key, "%s.%s", what, name);
@@ -23,20 +25,23 @@ static const float *golden(const sluice__safetensors *file, const char *what, co
     return copy;
 }
 
-static void check_frequencies(const sluice__safetensors *file, const char *name, const sluice_rope_spec *r, int64_t length) {
+static void check_frequencies(const sluice__safetensors *file, const char *name, const sluice_rope_spec *r,
+                              int64_t length) {
     double mine[128], factor;
     int64_t count;
     sluice__rope_inv_freq(r, length, mine, &factor);
     const float *want = golden(file, "inv_freq", name, &count);
     assert_int_equal(count, r->rotary_dim / 2);
     for (int64_t i = 0; i < count; i++)
-        if (fabs(mine[i] - (double)want[i]) > 1e-6 * (double)want[i]) fail_msg("%s: inv_freq[%d] is %g, expected %g", name, (int)i, mine[i], (double)want[i]);
+        if (fabs(mine[i] - (double)want[i]) > 1e-6 * (double)want[i])
+            fail_msg("%s: inv_freq[%d] is %g, expected %g", name, (int)i, mine[i], (double)want[i]);
     want = golden(file, "attention_scaling", name, &count);
     assert_true(fabs(factor - (double)want[0]) < 1e-6);
 }
 
 /* Only positions that a table of reasonable size reaches. */
-static void check_tables(const sluice__safetensors *file, const char *name, const sluice_rope_spec *r, int64_t length) {
+static void check_tables(const sluice__safetensors *file, const char *name, const sluice_rope_spec *r,
+                         int64_t length) {
     const sluice__st_tensor *positions = sluice__safetensors_find(file, "positions");
     enum { POSITIONS = 20000 };
     int32_t at[64];
@@ -55,7 +60,8 @@ static void check_tables(const sluice__safetensors *file, const char *name, cons
             double tolerance = 2e-6 + 1.5e-7 * at[p]; /* half a unit of the fp32 angle, and the factor's */
             for (int64_t i = 0; i < half; i++) {
                 float got = (part ? sin_table : cos_table)[at[p] * half + i];
-                if (fabs((double)got - (double)want[p * half + i]) > tolerance) fail_msg("%s: position %d, component %d", name, at[p], (int)i);
+                if (fabs((double)got - (double)want[p * half + i]) > tolerance)
+                    fail_msg("%s: position %d, component %d", name, at[p], (int)i);
             }
         }
     }
@@ -113,12 +119,15 @@ static void written_and_read(void **state) {
         "{\"rope_theta\": 500000, \"partial_rotary_factor\": 0.25}",
         "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.5}}",
         "{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 3}}",
-        "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"mscale\": 0.7, \"mscale_all_dim\": 1, \"truncate\": false, "
+        "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"mscale\": 0.7, \"mscale_all_dim\": 1, "
+        "\"truncate\": false, "
         "\"beta_fast\": 20, \"beta_slow\": 2, \"original_max_position_embeddings\": 64}}",
         "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"attention_factor\": 1.25}}",
-        "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, "
+        "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+        "\"high_freq_factor\": 4, "
         "\"original_max_position_embeddings\": 64}}",
-        "{\"rope_parameters\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 2, 3, 4], \"long_factor\": [2, 3, 4, 5]}}",
+        "{\"rope_parameters\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 2, 3, 4], "
+        "\"long_factor\": [2, 3, 4, 5]}}",
         "{\"partial_rotary_factor\": 0}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -157,6 +166,7 @@ static void tables_are_rotations(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_cases), cmocka_unit_test(written_and_read), cmocka_unit_test(tables_are_rotations)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_cases), cmocka_unit_test(written_and_read),
+                                       cmocka_unit_test(tables_are_rotations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

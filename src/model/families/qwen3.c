@@ -12,8 +12,12 @@ static const char *const types[] = {"qwen3", NULL};
 const sluice__family sluice__family_qwen3 = {
     .name = "Qwen3",
     .model_types = types,
-    .defaults = {.num_key_value_heads = 32, .head_dim = 128, .max_position_embeddings = 32768, .bos_token_id = -1,
-                 .eos_token_id = -1, .partial_rotary_factor = 1},
+    .defaults = {.num_key_value_heads = 32,
+                 .head_dim = 128,
+                 .max_position_embeddings = 32768,
+                 .bos_token_id = -1,
+                 .eos_token_id = -1,
+                 .partial_rotary_factor = 1},
     .sliding = true,
     .read = read,
 };

@@ -5,9 +5,9 @@
 #include "model/family.h"
 #include <string.h>
 
-const sluice__family *const sluice__families[] = {&sluice__family_sluice,  &sluice__family_paper,   &sluice__family_llama,
-                                                  &sluice__family_qwen2,   &sluice__family_qwen3,   &sluice__family_qwen3_5,
-                                                  &sluice__family_qwen3_5_wrapped, NULL};
+const sluice__family *const sluice__families[] = {
+    &sluice__family_sluice, &sluice__family_paper,   &sluice__family_llama,           &sluice__family_qwen2,
+    &sluice__family_qwen3,  &sluice__family_qwen3_5, &sluice__family_qwen3_5_wrapped, NULL};
 
 /* model_type, what it needs */
 static const char *const later[][2] = {
@@ -66,15 +66,16 @@ static sluice_status unknown(const sluice__json *root, const char *type, sluice_
     sluice__strbuf known = {0};
     for (int i = 0; sluice__families[i]; i++) {
         for (const char *const *t = sluice__families[i]->model_types; *t; t++) {
-            if (sluice__families[i] != &sluice__family_paper) sluice__strbuf_printf(&known, "%s%s", known.size ? ", " : "", *t);
+            if (sluice__families[i] != &sluice__family_paper)
+                sluice__strbuf_printf(&known, "%s%s", known.size ? ", " : "", *t);
             if (distance(type, *t) >= best) continue;
             nearest = *t;
             best = distance(type, *t);
         }
     }
-    sluice_status st = sluice__json_fail(root, "model_type", err, "\"%.60s\" is not known; known are %s%s%s%s", type,
-                                         known.data ? known.data : "", nearest ? " (did you mean " : "", nearest ? nearest : "",
-                                         nearest ? "?)" : "");
+    sluice_status st = sluice__json_fail(root, "model_type", err, "\"%.60s\" is not known; known are %s%s%s%s",
+                                         type, known.data ? known.data : "", nearest ? " (did you mean " : "",
+                                         nearest ? nearest : "", nearest ? "?)" : "");
     sluice__strbuf_free(&known);
     return st;
 }
@@ -92,8 +93,9 @@ sluice_status sluice__family_find(const sluice__family **out, const sluice__json
     }
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (!strcmp(later[i][0], type))
-            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: model_type: %s needs %s, which this version does not support",
-                                root->file, type, later[i][1]);
+            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                                "%s: model_type: %s needs %s, which this version does not support", root->file,
+                                type, later[i][1]);
     return unknown(root, type, err);
 }
 
@@ -104,6 +106,7 @@ char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__slot
         if (names[i].slot == slot) name = names[i].name;
     if (layer >= 0) return sluice__asprintf("%slayers.%d.%s", layout->prefix, layer, name);
     static const char ours[] = "model.";
-    return strncmp(name, ours, sizeof ours - 1) ? sluice__strdup(name)
-                                               : sluice__asprintf("%s%s", layout->prefix, name + sizeof ours - 1);
+    return strncmp(name, ours, sizeof ours - 1)
+               ? sluice__strdup(name)
+               : sluice__asprintf("%s%s", layout->prefix, name + sizeof ours - 1);
 }

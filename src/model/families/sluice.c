@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Our own models: flat keys, every gate of the paper. A file without model_type is one of these too. Parts of the paper's
- * table that this version cannot compute (mixture of experts, switch heads) are read, checked and refused by name. */
+/* Our own models: flat keys, every gate of the paper. A file without model_type is one of these too. Parts of
+ * the paper's table that this version cannot compute (mixture of experts, switch heads) are read, checked and
+ * refused by name. */
 #include "model/family.h"
 #include <string.h>
 
-static sluice_status unsupported(const sluice__config_reader *r, const char *key, const char *what, sluice_error *err) {
-    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: %s: %s is not supported by this version", r->json.file, key, what);
+static sluice_status unsupported(const sluice__config_reader *r, const char *key, const char *what,
+                                 sluice_error *err) {
+    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: %s: %s is not supported by this version",
+                        r->json.file, key, what);
 }
 
 static sluice_status check_experts(const sluice__config_reader *r, sluice_error *err) {
@@ -14,8 +17,9 @@ static sluice_status check_experts(const sluice__config_reader *r, sluice_error 
     SLUICE__TRY(sluice__json_int(&r->json, "num_experts_per_tok", false, 1, 1 << 16, &per_token, err));
     if (!experts) return SLUICE_OK;
     if (per_token > experts)
-        return sluice__json_fail(&r->json, "num_experts_per_tok", err, "found %lld, expected at most num_experts (%lld)",
-                                 (long long)per_token, (long long)experts);
+        return sluice__json_fail(&r->json, "num_experts_per_tok", err,
+                                 "found %lld, expected at most num_experts (%lld)", (long long)per_token,
+                                 (long long)experts);
     return unsupported(r, "num_experts", "a mixture of experts", err);
 }
 
@@ -27,18 +31,30 @@ static sluice_status check_switch(const sluice__config_reader *r, sluice_error *
     SLUICE__TRY(sluice__json_int(&r->json, "switch_experts", false, 1, 1 << 12, &experts, err));
     SLUICE__TRY(sluice__json_int(&r->json, "switch_topk", false, 1, 1 << 12, &top, err));
     if (top > experts)
-        return sluice__json_fail(&r->json, "switch_topk", err, "found %lld, expected at most switch_experts (%lld)", (long long)top,
+        return sluice__json_fail(&r->json, "switch_topk", err,
+                                 "found %lld, expected at most switch_experts (%lld)", (long long)top,
                                  (long long)experts);
     if (!head && experts > 1)
-        return sluice__json_fail(&r->json, "switch_experts", err, "found %lld, but switch_head is none", (long long)experts);
+        return sluice__json_fail(&r->json, "switch_experts", err, "found %lld, but switch_head is none",
+                                 (long long)experts);
     return head ? unsupported(r, "switch_head", "a switch head", err) : SLUICE_OK;
 }
 
 /* A misspelt gate key would silently train another model. */
 static sluice_status check_spelling(const sluice__config_reader *r, sluice_error *err) {
-    static const char *const known[] = {"gate_position", "gate_granularity", "gate_sharing", "gate_share_mean", "gate_op",
-                                        "gate_act", "gate_input", "sdpa_norm", "sdpa_silu", "switch_head", "switch_experts",
-                                        "switch_topk", NULL};
+    static const char *const known[] = {"gate_position",
+                                        "gate_granularity",
+                                        "gate_sharing",
+                                        "gate_share_mean",
+                                        "gate_op",
+                                        "gate_act",
+                                        "gate_input",
+                                        "sdpa_norm",
+                                        "sdpa_silu",
+                                        "switch_head",
+                                        "switch_experts",
+                                        "switch_topk",
+                                        NULL};
     const char *key;
     json_t *value;
     json_object_foreach(r->json.value, key, value) {
@@ -46,9 +62,11 @@ static sluice_status check_spelling(const sluice__config_reader *r, sluice_error
         int i = 0;
         while (known[i] && strcmp(known[i], key)) i++;
         if (!known[i])
-            return sluice__json_fail(&r->json, NULL, err,
-                                     "unknown key \"%.60s\"; known are gate_position, gate_granularity, gate_sharing, "
-                                     "gate_share_mean, gate_op, gate_act, gate_input, sdpa_norm, sdpa_silu, switch_*", key);
+            return sluice__json_fail(
+                &r->json, NULL, err,
+                "unknown key \"%.60s\"; known are gate_position, gate_granularity, gate_sharing, "
+                "gate_share_mean, gate_op, gate_act, gate_input, sdpa_norm, sdpa_silu, switch_*",
+                key);
     }
     return SLUICE_OK;
 }
@@ -92,9 +110,18 @@ static const char *const types[] = {"sluice", NULL};
 const sluice__family sluice__family_sluice = {
     .name = "Sluice",
     .model_types = types,
-    .defaults = {.vocab_size = 256, .hidden_size = 64, .intermediate_size = 176, .num_hidden_layers = 2, .num_attention_heads = 4,
-                 .num_key_value_heads = 2, .head_dim = 16, .max_position_embeddings = 32768, .bos_token_id = -1,
-                 .eos_token_id = -1, .partial_rotary_factor = 1, .tie_word_embeddings = true},
+    .defaults = {.vocab_size = 256,
+                 .hidden_size = 64,
+                 .intermediate_size = 176,
+                 .num_hidden_layers = 2,
+                 .num_attention_heads = 4,
+                 .num_key_value_heads = 2,
+                 .head_dim = 16,
+                 .max_position_embeddings = 32768,
+                 .bos_token_id = -1,
+                 .eos_token_id = -1,
+                 .partial_rotary_factor = 1,
+                 .tie_word_embeddings = true},
     .window_everywhere = true,
     .read = read,
 };
