@@ -2,139 +2,8 @@
 /* The pickle machine: a stack, a memo and one handler per opcode. No array of it may grow past MAX_BYTES, so
  * that no input can take more memory than about 200 MB, and none takes more time than its length. Containers
  * are chains of items; nothing is walked recursively, so nesting and cycles are harmless. */
-#include "model/pickle.h"
-#include "base/memory.h"
+#include "model/pickle_machine.h"
 #include <string.h>
-
-enum { MAX_BYTES = 32 << 20, MAX_MEMO = 1 << 21, MAX_TEXT = 1 << 16 };
-
-typedef enum global {
-    GLOBAL_ORDERED_DICT,
-    GLOBAL_REBUILD_TENSOR,    /* (storage, offset, size, stride) */
-    GLOBAL_REBUILD_TENSOR_V2, /* (storage, offset, size, stride, requires_grad, hooks[, metadata]) */
-    GLOBAL_REBUILD_PARAMETER, /* (tensor, requires_grad, hooks) */
-    GLOBAL_STORAGE            /* + dtype */
-} global;
-
-static const struct {
-    const char *module, *name;
-    int value;
-} globals[] = {
-    {"collections", "OrderedDict", GLOBAL_ORDERED_DICT},
-    {"torch._utils", "_rebuild_tensor", GLOBAL_REBUILD_TENSOR},
-    {"torch._utils", "_rebuild_tensor_v2", GLOBAL_REBUILD_TENSOR_V2},
-    {"torch._utils", "_rebuild_parameter", GLOBAL_REBUILD_PARAMETER},
-    {"torch", "DoubleStorage", GLOBAL_STORAGE + SLUICE__F64},
-    {"torch", "FloatStorage", GLOBAL_STORAGE + SLUICE__F32},
-    {"torch", "HalfStorage", GLOBAL_STORAGE + SLUICE__F16},
-    {"torch", "BFloat16Storage", GLOBAL_STORAGE + SLUICE__BF16},
-    {"torch", "LongStorage", GLOBAL_STORAGE + SLUICE__I64},
-    {"torch", "IntStorage", GLOBAL_STORAGE + SLUICE__I32},
-    {"torch", "ShortStorage", GLOBAL_STORAGE + SLUICE__I16},
-    {"torch", "CharStorage", GLOBAL_STORAGE + SLUICE__I8},
-    {"torch", "ByteStorage", GLOBAL_STORAGE + SLUICE__U8},
-    {"torch", "BoolStorage", GLOBAL_STORAGE + SLUICE__BOOL},
-};
-
-typedef struct chain {
-    int first, last, count; /* items; first 0 = empty */
-} chain;
-
-typedef struct value {
-    sluice__pickle_kind kind;
-    union {
-        int64_t integer;
-        double real;
-        struct {
-            const char *data;
-            int length;
-        } text;
-        chain items;
-        int index;
-    };
-} value;
-
-typedef struct item {
-    int key, value, next; /* key -1 in tuples and lists; next 0 = last */
-} item;
-
-typedef struct vector {
-    void *data;
-    int count, capacity;
-} vector;
-
-struct sluice__pickle {
-    const char *file;
-    vector values, items, tensors, storages; /* of value, item, sluice__pickle_tensor, sluice__pickle_storage */
-    vector stack, memo;                      /* of int */
-    const unsigned char *at, *end;
-};
-
-typedef sluice__pickle machine;
-typedef sluice_status (*handler)(machine *m, sluice_error *err);
-
-/* ---- storage of values ---- */
-
-static sluice_status refuse(const machine *m, sluice_error *err, const char *what) {
-    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: damaged pickle: %s", m->file, what);
-}
-
-static sluice_status reserve(const machine *m, vector *v, int count, size_t size, sluice_error *err) {
-    int most = (int)(MAX_BYTES / size);
-    if (count > most) return refuse(m, err, "more values than a dictionary of tensors needs");
-    if (count <= v->capacity) return SLUICE_OK;
-    int capacity = v->capacity ? v->capacity * 2 : 256;
-    while (capacity < count) capacity *= 2;
-    if (capacity > most) capacity = most;
-    void *data = sluice__realloc(v->data, (size_t)capacity, size, SLUICE__MEM_OTHER);
-    if (!data) return sluice__no_memory(err, (size_t)capacity * size, m->file);
-    *v = (vector){data, v->count, capacity};
-    return SLUICE_OK;
-}
-
-static value *value_at(const machine *m, int index) {
-    return (value *)m->values.data + index;
-}
-
-static item *item_at(const machine *m, int index) {
-    return (item *)m->items.data + index;
-}
-
-static sluice_status push_index(machine *m, int index, sluice_error *err) {
-    SLUICE__TRY(reserve(m, &m->stack, m->stack.count + 1, sizeof(int), err));
-    ((int *)m->stack.data)[m->stack.count++] = index;
-    return SLUICE_OK;
-}
-
-static sluice_status push(machine *m, value v, sluice_error *err) {
-    SLUICE__TRY(reserve(m, &m->values, m->values.count + 1, sizeof v, err));
-    *value_at(m, m->values.count) = v;
-    return push_index(m, m->values.count++, err);
-}
-
-static sluice_status pop(machine *m, int *index, sluice_error *err) {
-    *index = 0;
-    if (!m->stack.count) return refuse(m, err, "the stack is empty");
-    *index = ((int *)m->stack.data)[--m->stack.count];
-    if (value_at(m, *index)->kind == SLUICE__PICKLE_MARK)
-        return refuse(m, err, "a mark where a value is expected");
-    return SLUICE_OK;
-}
-
-static sluice_status append(machine *m, int container, int key, int element, sluice_error *err) {
-    if (!m->items.count) m->items.count = 1; /* item 0 means none */
-    SLUICE__TRY(reserve(m, &m->items, m->items.count + 1, sizeof(item), err));
-    int index = m->items.count++;
-    *item_at(m, index) = (item){key, element, 0};
-    chain *c = &value_at(m, container)->items;
-    if (c->first)
-        item_at(m, c->last)->next = index;
-    else
-        c->first = index;
-    c->last = index;
-    c->count++;
-    return SLUICE_OK;
-}
 
 /* ---- bytes ---- */
 
@@ -386,32 +255,14 @@ static sluice_status op_append(machine *m, sluice_error *err) {
     return put_items(m, m->stack.count - 1, m->stack.count - 1, SLUICE__PICKLE_LIST, err);
 }
 
-/* ---- opcodes: globals and calls ---- */
-
-static sluice_status push_global(machine *m, const char *module, int module_length, const char *name,
-                                 int name_length, sluice_error *err) {
-    for (size_t i = 0; i < sizeof globals / sizeof *globals; i++) {
-        if (strlen(globals[i].module) != (size_t)module_length ||
-            memcmp(globals[i].module, module, (size_t)module_length))
-            continue;
-        if (strlen(globals[i].name) != (size_t)name_length ||
-            memcmp(globals[i].name, name, (size_t)name_length))
-            continue;
-        return push(m, (value){.kind = SLUICE__PICKLE_GLOBAL, .integer = globals[i].value}, err);
-    }
-    return sluice__fail(err, SLUICE_ERR_FORMAT,
-                        "%s: the pickle asks for %.*s.%.*s, refused: only dictionaries of tensors are read, "
-                        "and nothing is executed",
-                        m->file, module_length < 100 ? module_length : 100, module,
-                        name_length < 100 ? name_length : 100, name);
-}
+/* ---- opcodes: globals ---- */
 
 static sluice_status op_global(machine *m, sluice_error *err) {
     const char *module, *name;
     int module_length, name_length;
     SLUICE__TRY(take_line(m, &module, &module_length, err));
     SLUICE__TRY(take_line(m, &name, &name_length, err));
-    return push_global(m, module, module_length, name, name_length, err);
+    return sluice__pickle_push_global(m, module, module_length, name, name_length, err);
 }
 
 static sluice_status op_stack_global(machine *m, sluice_error *err) {
@@ -421,131 +272,7 @@ static sluice_status op_stack_global(machine *m, sluice_error *err) {
     const value *n = value_at(m, name), *o = value_at(m, module);
     if (n->kind != SLUICE__PICKLE_TEXT || o->kind != SLUICE__PICKLE_TEXT)
         return refuse(m, err, "a global without a name");
-    return push_global(m, o->text.data, o->text.length, n->text.data, n->text.length, err);
-}
-
-/* The items of a tuple or list into out, at most `room`; their number, or -1 when there are more or it is no
- * sequence. */
-static int unpack(const machine *m, int container, int *out, int room) {
-    const value *v = value_at(m, container);
-    if (v->kind != SLUICE__PICKLE_TUPLE && v->kind != SLUICE__PICKLE_LIST) return -1;
-    if (v->items.count > room) return -1;
-    int n = 0;
-    for (int i = v->items.first; i; i = item_at(m, i)->next) out[n++] = item_at(m, i)->value;
-    return n;
-}
-
-static bool is_text(const machine *m, int index, const char *text) {
-    const value *v = value_at(m, index);
-    return v->kind == SLUICE__PICKLE_TEXT && v->text.length == (int)strlen(text) &&
-           !memcmp(v->text.data, text, strlen(text));
-}
-
-/* ("storage", class, key, place, elements[, view]) */
-static sluice_status op_persistent(machine *m, sluice_error *err) {
-    int id, part[6];
-    SLUICE__TRY(pop(m, &id, err));
-    int n = unpack(m, id, part, 6);
-    bool shaped =
-        n >= 5 && is_text(m, part[0], "storage") && value_at(m, part[1])->kind == SLUICE__PICKLE_GLOBAL &&
-        value_at(m, part[1])->integer >= GLOBAL_STORAGE && value_at(m, part[2])->kind == SLUICE__PICKLE_TEXT &&
-        value_at(m, part[4])->kind == SLUICE__PICKLE_INT && value_at(m, part[4])->integer >= 0;
-    if (!shaped) return refuse(m, err, "a persistent id that is not a storage");
-    if (n == 6 && value_at(m, part[5])->kind != SLUICE__PICKLE_NONE)
-        return refuse(m, err, "a storage that is a view of another (PyTorch 0.3)");
-    SLUICE__TRY(reserve(m, &m->storages, m->storages.count + 1, sizeof(sluice__pickle_storage), err));
-    const value *key = value_at(m, part[2]);
-    ((sluice__pickle_storage *)m->storages.data)[m->storages.count] = (sluice__pickle_storage){
-        key->text.data, key->text.length, (sluice__dtype)(value_at(m, part[1])->integer - GLOBAL_STORAGE),
-        value_at(m, part[4])->integer};
-    return push(m, (value){.kind = SLUICE__PICKLE_STORAGE, .index = m->storages.count++}, err);
-}
-
-static bool read_sizes(const machine *m, int index, int64_t *out, int *count) {
-    int parts[SLUICE__TENSOR_MAX_DIMS];
-    *count = unpack(m, index, parts, SLUICE__TENSOR_MAX_DIMS);
-    for (int i = 0; i < *count; i++) {
-        out[i] = value_at(m, parts[i])->integer;
-        if (value_at(m, parts[i])->kind != SLUICE__PICKLE_INT || out[i] < 0) return false;
-    }
-    return *count >= 0;
-}
-
-/* Whether all elements lie in the storage; fills count. */
-static bool fits(sluice__pickle_tensor *t, const sluice__pickle_storage *s) {
-    int64_t last = t->offset, reach;
-    t->count = 1;
-    for (int i = 0; i < t->ndim; i++)
-        if (__builtin_mul_overflow(t->count, t->shape[i], &t->count)) return false;
-    if (t->count == 0) return t->offset <= s->count;
-    for (int i = 0; i < t->ndim; i++)
-        if (__builtin_mul_overflow(t->shape[i] - 1, t->stride[i], &reach) ||
-            __builtin_add_overflow(last, reach, &last))
-            return false;
-    return last < s->count;
-}
-
-static sluice_status rebuild_tensor(machine *m, const int *part, int parts, sluice_error *err) {
-    sluice__pickle_tensor t = {0};
-    int strides;
-    if (parts < 4 || value_at(m, part[0])->kind != SLUICE__PICKLE_STORAGE ||
-        value_at(m, part[1])->kind != SLUICE__PICKLE_INT || value_at(m, part[1])->integer < 0 ||
-        !read_sizes(m, part[2], t.shape, &t.ndim) || !read_sizes(m, part[3], t.stride, &strides) ||
-        strides != t.ndim)
-        return refuse(m, err, "a tensor without storage, offset, sizes and strides");
-    t.storage = value_at(m, part[0])->index;
-    t.offset = value_at(m, part[1])->integer;
-    if (!fits(&t, sluice__pickle_storage_of(m, t.storage)))
-        return refuse(m, err, "a tensor reaches beyond its storage");
-    SLUICE__TRY(reserve(m, &m->tensors, m->tensors.count + 1, sizeof t, err));
-    ((sluice__pickle_tensor *)m->tensors.data)[m->tensors.count] = t;
-    return push(m, (value){.kind = SLUICE__PICKLE_TENSOR, .index = m->tensors.count++}, err);
-}
-
-/* OrderedDict() or OrderedDict([[key, value], ...]) */
-static sluice_status make_dict(machine *m, const int *part, int parts, sluice_error *err) {
-    SLUICE__TRY(push_empty(m, SLUICE__PICKLE_DICT, err));
-    int dict = ((int *)m->stack.data)[m->stack.count - 1], pair[2];
-    if (!parts) return SLUICE_OK;
-    const value *list = value_at(m, part[0]);
-    if (parts != 1 || list->kind != SLUICE__PICKLE_LIST)
-        return refuse(m, err, "an OrderedDict of something that is not a list");
-    for (int i = list->items.first; i; i = item_at(m, i)->next) {
-        if (unpack(m, item_at(m, i)->value, pair, 2) != 2)
-            return refuse(m, err, "an OrderedDict of something that is not a pair");
-        SLUICE__TRY(append(m, dict, pair[0], pair[1], err));
-        list = value_at(m, part[0]);
-    }
-    return SLUICE_OK;
-}
-
-static sluice_status op_reduce(machine *m, sluice_error *err) {
-    int arguments, function, part[8];
-    SLUICE__TRY(pop(m, &arguments, err));
-    SLUICE__TRY(pop(m, &function, err));
-    int n = unpack(m, arguments, part, 8);
-    if (value_at(m, function)->kind != SLUICE__PICKLE_GLOBAL || n < 0)
-        return refuse(m, err, "a call of something that is not a function");
-    switch (value_at(m, function)->integer) {
-    case GLOBAL_ORDERED_DICT: return make_dict(m, part, n, err);
-    case GLOBAL_REBUILD_TENSOR:
-    case GLOBAL_REBUILD_TENSOR_V2: return rebuild_tensor(m, part, n, err);
-    case GLOBAL_REBUILD_PARAMETER:
-        if (n < 1 || value_at(m, part[0])->kind != SLUICE__PICKLE_TENSOR)
-            return refuse(m, err, "a parameter that is not a tensor");
-        return push_index(m, part[0], err);
-    default: return refuse(m, err, "a call of something that is not a function");
-    }
-}
-
-/* State of an object: only that of a dictionary (its _metadata), which says nothing about tensors. */
-static sluice_status op_build(machine *m, sluice_error *err) {
-    int state, object;
-    SLUICE__TRY(pop(m, &state, err));
-    SLUICE__TRY(pop(m, &object, err));
-    if (value_at(m, object)->kind != SLUICE__PICKLE_DICT || value_at(m, state)->kind != SLUICE__PICKLE_DICT)
-        return refuse(m, err, "state for something that is not a dictionary");
-    return push_index(m, object, err);
+    return sluice__pickle_push_global(m, o->text.data, o->text.length, n->text.data, n->text.length, err);
 }
 
 static sluice_status op_proto(machine *m, sluice_error *err) {
@@ -560,14 +287,42 @@ static sluice_status op_frame(machine *m, sluice_error *err) {
 }
 
 static const handler handlers[256] = {
-    [0x80] = op_proto,  [0x95] = op_frame,  ['N'] = op_none,          [0x88] = op_true,      [0x89] = op_false,
-    ['J'] = op_int4,    ['K'] = op_int1,    ['M'] = op_int2,          [0x8a] = op_long1,     ['G'] = op_float,
-    ['X'] = op_text4,   [0x8c] = op_text1,  ['T'] = op_text4,         ['U'] = op_text1,      ['q'] = op_put1,
-    ['r'] = op_put4,    ['h'] = op_get1,    ['j'] = op_get4,          [0x94] = op_memoize,   ['('] = op_mark,
-    ['}'] = op_dict,    [']'] = op_list,    [')'] = op_tuple0,        ['t'] = op_tuple,      [0x85] = op_tuple1,
-    [0x86] = op_tuple2, [0x87] = op_tuple3, ['u'] = op_setitems,      ['s'] = op_setitem,    ['e'] = op_appends,
-    ['a'] = op_append,  ['c'] = op_global,  [0x93] = op_stack_global, ['Q'] = op_persistent, ['R'] = op_reduce,
-    ['b'] = op_build,
+    [0x80] = op_proto,
+    [0x95] = op_frame,
+    ['N'] = op_none,
+    [0x88] = op_true,
+    [0x89] = op_false,
+    ['J'] = op_int4,
+    ['K'] = op_int1,
+    ['M'] = op_int2,
+    [0x8a] = op_long1,
+    ['G'] = op_float,
+    ['X'] = op_text4,
+    [0x8c] = op_text1,
+    ['T'] = op_text4,
+    ['U'] = op_text1,
+    ['q'] = op_put1,
+    ['r'] = op_put4,
+    ['h'] = op_get1,
+    ['j'] = op_get4,
+    [0x94] = op_memoize,
+    ['('] = op_mark,
+    ['}'] = op_dict,
+    [']'] = op_list,
+    [')'] = op_tuple0,
+    ['t'] = op_tuple,
+    [0x85] = op_tuple1,
+    [0x86] = op_tuple2,
+    [0x87] = op_tuple3,
+    ['u'] = op_setitems,
+    ['s'] = op_setitem,
+    ['e'] = op_appends,
+    ['a'] = op_append,
+    ['c'] = op_global,
+    [0x93] = op_stack_global,
+    ['Q'] = sluice__pickle_op_persistent,
+    ['R'] = sluice__pickle_op_reduce,
+    ['b'] = sluice__pickle_op_build,
 };
 
 sluice_status sluice__pickle_run(sluice__pickle *p, const unsigned char *data, size_t size, size_t *used,

@@ -1,39 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading torch.save files. New: a zip with ARCHIVE/data.pkl (the dictionary) and ARCHIVE/data/KEY (one storage
- * each). Old: five pickles in a row (magic number, protocol, system, dictionary, storage keys), then every
- * storage as a count of elements and its bytes. The old format and nothing else is read through a map; zip
- * entries are streamed, so that a tensor is never in memory twice. Both must be little-endian. */
-#include "model/torch_bin.h"
-#include "base/file.h"
+/* Reading torch.save files: a zip with ARCHIVE/data.pkl (the dictionary) and ARCHIVE/data/KEY (one storage
+ * each), or the format before it (torch_legacy.c). The old format is read through a map; zip entries are
+ * streamed, so that a tensor is never in memory twice. Both must be little-endian. */
 #include "base/memory.h"
-#include "model/pickle.h"
+#include "model/torch_bin_internal.h"
 #include <stdlib.h>
 #include <string.h>
-#include <zip.h>
 
-enum { MAX_PICKLE = 32 << 20, MAX_SPAN = 64 << 20, BLOCK = 1 << 20, COUNT_FIELD = 8 };
+enum { MAX_SPAN = 64 << 20, BLOCK = 1 << 20 };
 
-typedef struct legacy_storage {
-    const char *key;
-    int key_length;
-    const unsigned char *data;
-    size_t bytes;
-} legacy_storage;
-
-struct sluice__torch_bin {
-    char *path;
-    sluice__map map;
-    zip_t *zip;               /* NULL for the old format */
-    char *root;               /* ARCHIVE in the zip */
-    char *data_pickle;        /* bytes of data.pkl */
-    legacy_storage *storages; /* sorted by key */
-    int num_storages;
-    sluice__pickle *pickle;
-    sluice__bin_tensor *tensors; /* sorted by name */
-    int count;
-};
-
-static sluice_status bad_file(const sluice__torch_bin *b, sluice_error *err, const char *what) {
+sluice_status sluice__torch_bin_bad(const sluice__torch_bin *b, sluice_error *err, const char *what) {
     return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: %s", b->path, what);
 }
 
@@ -47,9 +23,10 @@ static sluice_status add_tensor(sluice__torch_bin *b, sluice__pickle_value key, 
                                 sluice_error *err) {
     int length;
     if (sluice__pickle_kind_of(b->pickle, key) != SLUICE__PICKLE_TEXT)
-        return bad_file(b, err, "a tensor whose name is not a text");
+        return sluice__torch_bin_bad(b, err, "a tensor whose name is not a text");
     const char *name = sluice__pickle_text(b->pickle, key, &length);
-    if (memchr(name, 0, (size_t)length)) return bad_file(b, err, "a tensor whose name holds a NUL character");
+    if (memchr(name, 0, (size_t)length))
+        return sluice__torch_bin_bad(b, err, "a tensor whose name holds a NUL character");
     const sluice__pickle_tensor *t = sluice__pickle_tensor_of(b->pickle, v);
     sluice__bin_tensor *out = &b->tensors[b->count];
     *out = (sluice__bin_tensor){
@@ -63,15 +40,16 @@ static sluice_status add_tensor(sluice__torch_bin *b, sluice__pickle_value key, 
 
 /* Values other than tensors (step numbers, versions) are passed over; a file without any tensor is not weights.
  */
-static sluice_status list_tensors(sluice__torch_bin *b, sluice__pickle_value dict, sluice_error *err) {
+sluice_status sluice__torch_bin_list(sluice__torch_bin *b, sluice__pickle_value dict, sluice_error *err) {
     sluice__pickle_value key, v;
     int room = 0, at = 0;
     if (sluice__pickle_kind_of(b->pickle, dict) != SLUICE__PICKLE_DICT)
-        return bad_file(b, err, "holds no dictionary of tensors");
+        return sluice__torch_bin_bad(b, err, "holds no dictionary of tensors");
     while (sluice__pickle_next(b->pickle, dict, &at, &key, &v))
         room += sluice__pickle_kind_of(b->pickle, v) == SLUICE__PICKLE_TENSOR;
     if (!room)
-        return bad_file(b, err, "the dictionary holds no tensors (a training checkpoint rather than a model?)");
+        return sluice__torch_bin_bad(
+            b, err, "the dictionary holds no tensors (a training checkpoint rather than a model?)");
     b->tensors = sluice__calloc((size_t)room, sizeof *b->tensors, SLUICE__MEM_OTHER);
     if (!b->tensors) return sluice__no_memory(err, (size_t)room * sizeof *b->tensors, "the list of tensors");
     while (sluice__pickle_next(b->pickle, dict, &at, &key, &v))
@@ -113,13 +91,14 @@ static sluice_status find_root(sluice__torch_bin *b, zip_int64_t *index, sluice_
         const char *name = zip_get_name(b->zip, (zip_uint64_t)i, ZIP_FL_ENC_RAW);
         const char *slash = name ? strchr(name, '/') : NULL;
         if (!slash || strcmp(slash, tail)) continue;
-        if (*index >= 0) return bad_file(b, err, "two entries data.pkl in one archive");
+        if (*index >= 0) return sluice__torch_bin_bad(b, err, "two entries data.pkl in one archive");
         *index = i;
         b->root = sluice__strndup(name, (size_t)(slash - name));
         if (!b->root) return sluice__no_memory(err, strlen(name), b->path);
     }
-    return *index >= 0 ? SLUICE_OK
-                       : bad_file(b, err, "a zip archive without data.pkl: not a PyTorch checkpoint");
+    return *index >= 0
+               ? SLUICE_OK
+               : sluice__torch_bin_bad(b, err, "a zip archive without data.pkl: not a PyTorch checkpoint");
 }
 
 /* A whole entry of at most `limit` bytes, NUL-terminated. */
@@ -164,138 +143,9 @@ static sluice_status read_zip(sluice__torch_bin *b, sluice_error *err) {
     SLUICE__TRY(open_zip(b, err));
     SLUICE__TRY(find_root(b, &index, err));
     SLUICE__TRY(check_byte_order(b, err));
-    SLUICE__TRY(read_entry(b, index, MAX_PICKLE, &b->data_pickle, &size, err));
+    SLUICE__TRY(read_entry(b, index, SLUICE__MAX_PICKLE, &b->data_pickle, &size, err));
     SLUICE__TRY(sluice__pickle_run(b->pickle, (const unsigned char *)b->data_pickle, size, &used, &dict, err));
-    return list_tensors(b, dict, err);
-}
-
-/* ---- the old format ---- */
-
-static int by_key(const void *a, const void *b) {
-    const legacy_storage *x = a, *y = b;
-    int n = x->key_length < y->key_length ? x->key_length : y->key_length,
-        order = memcmp(x->key, y->key, (size_t)n);
-    return order ? order : x->key_length - y->key_length;
-}
-
-static legacy_storage *find_storage(const sluice__torch_bin *b, const char *key, int length) {
-    legacy_storage wanted = {.key = key, .key_length = length};
-    return bsearch(&wanted, b->storages, (size_t)b->num_storages, sizeof *b->storages, by_key);
-}
-
-/* One after another behind the pickles: count, bytes. The element size comes from what refers to the key. */
-static sluice_status lay_out_storages(sluice__torch_bin *b, sluice__pickle_value keys, size_t at,
-                                      const int *sizes, sluice_error *err) {
-    sluice__pickle_value v;
-    for (int i = 0; sluice__pickle_next(b->pickle, keys, &i, NULL, &v);) {
-        int length;
-        const char *key = sluice__pickle_text(b->pickle, v, &length);
-        legacy_storage *s = find_storage(b, key, length);
-        if (b->map.size - at < COUNT_FIELD)
-            return bad_file(b, err, "truncated: it ends before the last storage");
-        uint64_t count = 0;
-        for (int k = COUNT_FIELD - 1; k >= 0; k--) count = count << 8 | b->map.data[at + (size_t)k];
-        at += COUNT_FIELD;
-        size_t bytes = sluice__mul_size((size_t)count, (size_t)sizes[s - b->storages]);
-        if (bytes > b->map.size - at)
-            return bad_file(b, err, "truncated: a storage reaches past the end of the file");
-        s->data = b->map.data + at;
-        s->bytes = bytes;
-        at += bytes;
-    }
-    return SLUICE_OK;
-}
-
-static sluice_status list_storages(sluice__torch_bin *b, sluice__pickle_value keys, sluice_error *err) {
-    sluice__pickle_value v;
-    int room = 0;
-    if (sluice__pickle_kind_of(b->pickle, keys) != SLUICE__PICKLE_LIST)
-        return bad_file(b, err, "damaged: no list of storages");
-    for (int i = 0; sluice__pickle_next(b->pickle, keys, &i, NULL, &v); room++)
-        if (sluice__pickle_kind_of(b->pickle, v) != SLUICE__PICKLE_TEXT)
-            return bad_file(b, err, "damaged: a storage without a key");
-    b->storages = sluice__calloc((size_t)room, sizeof *b->storages, SLUICE__MEM_OTHER);
-    if (!b->storages) return sluice__no_memory(err, (size_t)room * sizeof *b->storages, b->path);
-    for (int i = 0; sluice__pickle_next(b->pickle, keys, &i, NULL, &v);) {
-        legacy_storage *s = &b->storages[b->num_storages++];
-        s->key = sluice__pickle_text(b->pickle, v, &s->key_length);
-    }
-    qsort(b->storages, (size_t)room, sizeof *b->storages, by_key);
-    for (int i = 1; i < room; i++)
-        if (!by_key(&b->storages[i], &b->storages[i - 1]))
-            return bad_file(b, err, "damaged: a storage key stands twice");
-    return SLUICE_OK;
-}
-
-/* Element sizes of the storages come from the tensors that use them, and every storage is there because of one.
- */
-static sluice_status place_storages(sluice__torch_bin *b, sluice__pickle_value keys, size_t at,
-                                    sluice_error *err) {
-    SLUICE__TRY(list_storages(b, keys, err));
-    int *sizes = sluice__calloc((size_t)b->num_storages, sizeof *sizes, SLUICE__MEM_OTHER);
-    if (!sizes) return sluice__no_memory(err, (size_t)b->num_storages * sizeof *sizes, b->path);
-    sluice_status st = SLUICE_OK;
-    for (int i = 0; i < sluice__pickle_num_storages(b->pickle) && st == SLUICE_OK; i++) {
-        const sluice__pickle_storage *s = sluice__pickle_storage_of(b->pickle, i);
-        legacy_storage *found = find_storage(b, s->key, s->key_length);
-        if (!found)
-            st = bad_file(b, err, "damaged: a tensor refers to a storage that is not in the file");
-        else
-            sizes[found - b->storages] = sluice__dtype_size(s->dtype);
-    }
-    for (int i = 0; i < b->num_storages && st == SLUICE_OK; i++)
-        if (!sizes[i]) st = bad_file(b, err, "damaged: a storage that no tensor uses");
-    if (st == SLUICE_OK) st = lay_out_storages(b, keys, at, sizes, err);
-    sluice__free(sizes);
-    return st;
-}
-
-static bool is_magic(const sluice__torch_bin *b, sluice__pickle_value v) {
-    static const unsigned char magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
-    int length;
-    if (sluice__pickle_kind_of(b->pickle, v) != SLUICE__PICKLE_LONG) return false;
-    const char *bytes = sluice__pickle_text(b->pickle, v, &length);
-    return length == sizeof magic && !memcmp(bytes, magic, sizeof magic);
-}
-
-static sluice_status check_system(const sluice__torch_bin *b, sluice__pickle_value system, sluice_error *err) {
-    sluice__pickle_value key, v;
-    if (sluice__pickle_kind_of(b->pickle, system) != SLUICE__PICKLE_DICT)
-        return bad_file(b, err, "damaged: no description of its system");
-    for (int at = 0; sluice__pickle_next(b->pickle, system, &at, &key, &v);) {
-        int length;
-        if (sluice__pickle_kind_of(b->pickle, key) != SLUICE__PICKLE_TEXT) continue;
-        const char *text = sluice__pickle_text(b->pickle, key, &length);
-        bool order = length == 13 && !memcmp(text, "little_endian", 13);
-        if (order &&
-            !(sluice__pickle_kind_of(b->pickle, v) == SLUICE__PICKLE_BOOL && sluice__pickle_int(b->pickle, v)))
-            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: written on a big-endian machine", b->path);
-    }
-    return SLUICE_OK;
-}
-
-static sluice_status next_pickle(sluice__torch_bin *b, size_t *at, sluice__pickle_value *v, sluice_error *err) {
-    size_t used, left = b->map.size - *at;
-    SLUICE__TRY(
-        sluice__pickle_run(b->pickle, b->map.data + *at, left < MAX_PICKLE ? left : MAX_PICKLE, &used, v, err));
-    *at += used;
-    return SLUICE_OK;
-}
-
-static sluice_status read_legacy(sluice__torch_bin *b, sluice_error *err) {
-    sluice__pickle_value v, dict;
-    size_t at = 0;
-    SLUICE__TRY(next_pickle(b, &at, &v, err));
-    if (!is_magic(b, v)) return bad_file(b, err, "not a PyTorch checkpoint: a pickle without its magic number");
-    SLUICE__TRY(next_pickle(b, &at, &v, err));
-    if (sluice__pickle_kind_of(b->pickle, v) != SLUICE__PICKLE_INT || sluice__pickle_int(b->pickle, v) != 1001)
-        return bad_file(b, err, "not protocol 1001 of PyTorch");
-    SLUICE__TRY(next_pickle(b, &at, &v, err));
-    SLUICE__TRY(check_system(b, v, err));
-    SLUICE__TRY(next_pickle(b, &at, &dict, err));
-    SLUICE__TRY(next_pickle(b, &at, &v, err));
-    SLUICE__TRY(place_storages(b, v, at, err));
-    return list_tensors(b, dict, err);
+    return sluice__torch_bin_list(b, dict, err);
 }
 
 /* ---- opening ---- */
@@ -303,11 +153,11 @@ static sluice_status read_legacy(sluice__torch_bin *b, sluice_error *err) {
 static sluice_status read_any(sluice__torch_bin *b, sluice_error *err) {
     SLUICE__TRY(sluice__map_open(&b->map, b->path, err));
     if (sluice__is_lfs_pointer(b->map.data, b->map.size))
-        return bad_file(b, err,
-                        "a Git LFS pointer instead of the weights themselves (fetch them with `git lfs pull`)");
+        return sluice__torch_bin_bad(
+            b, err, "a Git LFS pointer instead of the weights themselves (fetch them with `git lfs pull`)");
     if (b->map.size >= 2 && b->map.data[0] == 'P' && b->map.data[1] == 'K') return read_zip(b, err);
-    if (b->map.size >= 2 && b->map.data[0] == 0x80) return read_legacy(b, err);
-    return bad_file(b, err, "not a PyTorch checkpoint: neither a zip archive nor a pickle");
+    if (b->map.size >= 2 && b->map.data[0] == 0x80) return sluice__torch_bin_read_legacy(b, err);
+    return sluice__torch_bin_bad(b, err, "not a PyTorch checkpoint: neither a zip archive nor a pickle");
 }
 
 sluice_status sluice__torch_bin_open(sluice__torch_bin **out, const char *path, sluice_error *err) {
@@ -386,7 +236,7 @@ static sluice_status open_zip_storage(source *s, const sluice__pickle_storage *s
 static sluice_status open_source(source *s, const sluice__pickle_storage *storage, sluice_error *err) {
     size_t bytes = sluice__mul_size((size_t)storage->count, (size_t)sluice__dtype_size(storage->dtype));
     if (s->bin->zip) return open_zip_storage(s, storage, bytes, err);
-    const legacy_storage *found = find_storage(s->bin, storage->key, storage->key_length);
+    const legacy_storage *found = sluice__torch_bin_find_storage(s->bin, storage->key, storage->key_length);
     if (!found || found->bytes != bytes)
         return bad_source(s, err, "its storage has another size in the file than in the dictionary");
     s->data = found->data;
