@@ -57,7 +57,7 @@ static sluice_status make_model(runner *r, const shape *s, int seq_len, sluice_e
     char json[512];
     bool gated = strcmp(r->gate, "none") != 0;
     snprintf(json, sizeof json, "{%s, \"use_qk_norm\": false, \"tie_word_embeddings\": true, \"gate_position\": \"%s\", "
-             "\"gate_granularity\": \"%s\"}", s->options, gated ? "sdpa" : "none", gated ? r->gate : "headwise");
+             "\"gate_granularity\": \"%s\"}", s->options, gated ? "sdpa" : "none", gated ? r->gate : "elementwise");
     sluice_train_params params = sluice_train_params_default();
     params.seq_len = seq_len;
     sluice_config config;
