@@ -58,6 +58,17 @@ static sluice_status byte_tokens(sluice_tokenizer *tok, sluice_error *err) {
     return SLUICE_OK;
 }
 
+/* The ranks of all pairs of bytes, so that a pre-token's first pairs cost no hashing. */
+static sluice_status byte_pairs(sluice_tokenizer *tok, sluice_error *err) {
+    for (int b = 0; b < 256; b++)
+        if (!tok->byte_level || tok->symbol[b] < 0) return SLUICE_OK;
+    tok->byte_pairs = sluice__calloc(256 * 256, sizeof *tok->byte_pairs, SLUICE__MEM_DATA);
+    if (!tok->byte_pairs) return sluice__no_memory(err, 256 * 256 * sizeof *tok->byte_pairs, "pairs of bytes");
+    for (int b = 0; b < 256 * 256; b++)
+        tok->byte_pairs[b] = sluice__merge_rank(&tok->vocab.merges, (uint32_t)tok->symbol[b >> 8], (uint32_t)tok->symbol[b & 255]);
+    return SLUICE_OK;
+}
+
 /* The bytes behind the spellings, in the arena behind them. */
 static sluice_status spell_bytes(sluice_tokenizer *tok, sluice_error *err) {
     bool needed = tok->byte_level;
@@ -116,8 +127,6 @@ static sluice_status parts(sluice_tokenizer *tok, const sluice__json *root, slui
     SLUICE__TRY(model_options(tok, &model, &unk, err));
     if (!vocab.data || !merges.data)
         return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.%s: missing", tok->name, vocab.data ? "merges" : "vocab");
-    SLUICE__TRY(sluice__json_read_vocab(&tok->vocab, vocab, tok->name, err));
-    SLUICE__TRY(sluice__json_read_merges(&tok->vocab, merges, tok->name, err));
     SLUICE__TRY(optional(tok, root, "added_tokens", sluice__load_added, err));
     SLUICE__TRY(optional(tok, root, "normalizer", sluice__load_normalizer, err));
     SLUICE__TRY(optional(tok, root, "pre_tokenizer", sluice__load_pre_tokenizer, err));
@@ -127,6 +136,7 @@ static sluice_status parts(sluice_tokenizer *tok, const sluice__json *root, slui
     if (unk && (tok->unk_id = model_token(tok, unk, strlen(unk))) < 0)
         return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.unk_token: \"%.60s\" is not in model.vocab", tok->name, unk);
     SLUICE__TRY(byte_tokens(tok, err));
+    SLUICE__TRY(byte_pairs(tok, err));
     SLUICE__TRY(spell_bytes(tok, err));
     if (tok->ignore_merges && tok->byte_level) SLUICE__TRY(sluice__vocab_index_bytes(&tok->vocab, err));
     return sluice__build_tries(tok, err);
@@ -147,7 +157,6 @@ static void conclude(sluice_tokenizer *tok) {
         int32_t id = sluice__vocab_find(&tok->vocab, bos[i], strlen(bos[i]));
         if (id >= 0 && tok->vocab.tokens[id].flags & SLUICE__TOKEN_SPECIAL) tok->bos_id = id;
     }
-    tok->hash = sluice__hash_bytes(tok->json, tok->json_size, 0);
 }
 
 /* Takes over json. */
@@ -166,7 +175,7 @@ static sluice_status build(sluice_tokenizer **out, char *json, size_t size, cons
     tok->unk_id = tok->bos_id = tok->eos_id = tok->pad_id = tok->config_unk_id = -1;
     tok->pre_fast = true;
     sluice_status st = tok->name ? SLUICE_OK : sluice__no_memory(err, strlen(name), "a name");
-    if (st == SLUICE_OK) st = sluice__json_find_model(json, size, name, &vocab, &merges, err);
+    if (st == SLUICE_OK) st = sluice__json_read_model(&tok->vocab, json, size, name, &vocab, &merges, err);
     if (st == SLUICE_OK) st = small_json(&root, tok, vocab, merges, err);
     if (st == SLUICE_OK) {
         sluice__json view = sluice__json_view(root, tok->name);
@@ -260,11 +269,13 @@ void sluice_tokenizer_free(sluice_tokenizer *tok) {
     for (int i = 0; i < SLUICE__MAX_STEPS; i++) {
         sluice__pattern_free(&tok->norm[i].pattern);
         sluice__free(tok->norm[i].content);
+        sluice__free(tok->norm[i].inert);
         sluice__pattern_free(&tok->pre[i].pattern);
         sluice__pattern_free(&tok->dec[i].pattern);
         sluice__free(tok->dec[i].content);
     }
     sluice__vocab_free(&tok->vocab);
+    sluice__free(tok->byte_pairs);
     sluice__free(tok->added);
     sluice__free(tok->raw_trie.nodes);
     sluice__free(tok->normalized_trie.nodes);
@@ -289,7 +300,7 @@ int sluice_tokenizer_num_tokens(const sluice_tokenizer *tok) {
     return tok->vocab.used;
 }
 int sluice_tokenizer_num_merges(const sluice_tokenizer *tok) {
-    return tok->vocab.num_merges;
+    return tok->vocab.merges.count;
 }
 int32_t sluice_tokenizer_id(const sluice_tokenizer *tok, const char *token, size_t size) {
     return sluice__vocab_find(&tok->vocab, token, size);
@@ -329,5 +340,5 @@ const char *sluice_tokenizer_pretokenizer(const sluice_tokenizer *tok, bool *fas
     return tok->pre_text;
 }
 uint64_t sluice_tokenizer_hash(const sluice_tokenizer *tok) {
-    return tok->hash;
+    return sluice__hash_bytes(tok->json, tok->json_size, 0);
 }

@@ -1,26 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* BPE of one pre-token: while any neighbours have a merge, the pair of lowest rank is merged, the leftmost of equals first.
- * Short pre-tokens keep symbols and pair ranks in two small arrays and look for the minimum by a linear scan; long ones use a heap over a
- * linked list, so that a megabyte without a space costs n log n. Results of short pre-tokens are remembered in a
- * direct-mapped cache of one cache line a slot: real text repeats a few thousand words. */
+ * Short pre-tokens keep symbols and pair ranks in two small arrays and look for the minimum by a linear scan; long ones use
+ * a heap over a linked list, so that a megabyte without a space costs n log n. Results of short pre-tokens are remembered in
+ * a direct-mapped cache of one cache line a slot: real text repeats a few thousand words. The slots of a whole group of
+ * pre-tokens are asked for before the first is looked at, because each of them is a cache miss of the processor. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
-#include <stdio.h>
 
 enum {
-    SHORT = 64,         /* symbols of a pre-token that is merged by scanning */
+    SHORT = 64, /* symbols of a pre-token that is merged by scanning */
     CACHE_SLOTS = 1 << 15,
-    CACHE_BYTES = 24,
-    CACHE_IDS = 8
+    CACHE_BYTES = 32,
+    CACHE_IDS = 7,
+    GROUP = 16
 };
-static const uint32_t NO_MERGE = UINT32_MAX;
+static const uint32_t NO_MERGE = SLUICE__NO_MERGE;
+
+/* The bytes of a pre-token of at most CACHE_BYTES, told by its size and four words. */
+typedef struct cache_key {
+    uint64_t word[4];
+} cache_key;
 
 struct sluice__cache_slot {
-    uint32_t tag; /* 0 = empty */
-    uint8_t size, count;
-    char data[CACHE_BYTES];
+    cache_key key;
+    uint16_t size, count; /* size 0 = empty */
     int32_t ids[CACHE_IDS];
+};
+_Static_assert(sizeof(struct sluice__cache_slot) == 64, "a slot is a cache line");
+
+struct sluice__waiting {
+    const char *data;
+    size_t size;
+    cache_key key;
+    struct sluice__cache_slot *slot; /* NULL: too long for the cache */
 };
 
 /* ---- symbols ---- */
@@ -69,33 +82,33 @@ static size_t char_symbols(const sluice_tokenizer *tok, const unsigned char *p, 
 }
 
 /* ---- short ---- */
-static uint32_t pair_rank(const sluice__vocab *v, uint32_t left, uint32_t right, uint32_t *id) {
-    const sluice__merge *m = sluice__merge_find(v, left, right);
-    if (!m) return NO_MERGE;
-    *id = m->id;
-    return m->rank;
-}
-
-static size_t merge_short(const sluice__vocab *v, uint32_t *ids, size_t n) {
-    uint32_t rank[SHORT], into[SHORT];
-    for (size_t i = 0; i + 1 < n; i++) rank[i] = pair_rank(v, ids[i], ids[i + 1], &into[i]);
+static size_t merge_short(const sluice__merges *m, uint32_t *ids, uint32_t *rank, size_t n) {
     while (n > 1) {
         size_t best = 0;
-        for (size_t i = 1; i + 1 < n; i++)
-            if (rank[i] < rank[best]) best = i;
-        if (rank[best] == NO_MERGE) break;
-        ids[best] = into[best];
-        n--;
-        size_t tail = n - best - 1; /* symbols behind the merged one */
-        memmove(ids + best + 1, ids + best + 2, tail * sizeof *ids);
-        if (tail) {
-            memmove(rank + best + 1, rank + best + 2, (tail - 1) * sizeof *rank);
-            memmove(into + best + 1, into + best + 2, (tail - 1) * sizeof *into);
-            rank[best] = pair_rank(v, ids[best], ids[best + 1], &into[best]);
+        uint32_t least = rank[0];
+        for (size_t i = 1; i + 1 < n; i++) {
+            bool less = rank[i] < least;
+            best = less ? i : best;
+            least = less ? rank[i] : least;
         }
-        if (best) rank[best - 1] = pair_rank(v, ids[best - 1], ids[best], &into[best - 1]);
+        if (least == NO_MERGE) break;
+        uint32_t id = ids[best] = m->id[least];
+        n--;
+        for (size_t i = best + 1; i < n; i++) ids[i] = ids[i + 1];
+        for (size_t i = best; i + 1 < n; i++) rank[i] = rank[i + 1];
+        if (best + 1 < n) rank[best] = sluice__merge_rank(m, id, ids[best + 1]);
+        if (best) rank[best - 1] = sluice__merge_rank(m, ids[best - 1], id);
     }
     return n;
+}
+
+static size_t bpe_short(const sluice_tokenizer *tok, const unsigned char *p, size_t size, uint32_t *ids, size_t n) {
+    uint32_t rank[SHORT];
+    if (tok->byte_pairs) /* symbols are bytes, one each */
+        for (size_t i = 0; i + 1 < size; i++) rank[i] = tok->byte_pairs[p[i] << 8 | p[i + 1]];
+    else
+        for (size_t i = 0; i + 1 < n; i++) rank[i] = sluice__merge_rank(&tok->vocab.merges, ids[i], ids[i + 1]);
+    return merge_short(&tok->vocab.merges, ids, rank, n);
 }
 
 /* ---- long ---- */
@@ -124,21 +137,21 @@ static uint64_t pop(heap *h) {
 }
 
 typedef struct chain {
-    const sluice__vocab *v;
-    uint32_t *ids, *rank, *into, *next, *prev;
+    const sluice__merges *merges;
+    uint32_t *ids, *rank, *next, *prev;
     heap heap;
 } chain;
 
 static void push_pair(chain *c, uint32_t i) {
     uint32_t j = c->next[i];
-    c->rank[i] = j == NO_MERGE ? NO_MERGE : pair_rank(c->v, c->ids[i], c->ids[j], &c->into[i]);
+    c->rank[i] = j == NO_MERGE ? NO_MERGE : sluice__merge_rank(c->merges, c->ids[i], c->ids[j]);
     if (c->rank[i] != NO_MERGE) sift_up(&c->heap, (uint64_t)c->rank[i] << 32 | i);
 }
 
-/* scratch: 8 n words behind the ids. A heap entry is stale unless the pair at its place still has its rank. At most n entries from
+/* scratch: 7 n words, aligned to 8 bytes. A heap entry is stale unless the pair at its place still has its rank. At most n entries from
  * the start are alive with the two that each of n merges adds, hence 2 n of two words. */
-static size_t merge_long(const sluice__vocab *v, uint32_t *ids, size_t n, uint32_t *scratch) {
-    chain c = {v, ids, scratch, scratch + n, scratch + 2 * n, scratch + 3 * n, {(uint64_t *)(void *)(scratch + 4 * n), 0}};
+static size_t merge_long(const sluice__merges *m, uint32_t *ids, size_t n, uint32_t *scratch) {
+    chain c = {m, ids, scratch + 4 * n, scratch + 5 * n, scratch + 6 * n, {(uint64_t *)(void *)scratch, 0}};
     for (size_t i = 0; i < n; i++) {
         c.next[i] = i + 1 < n ? (uint32_t)i + 1 : NO_MERGE;
         c.prev[i] = i ? (uint32_t)i - 1 : NO_MERGE;
@@ -149,7 +162,7 @@ static size_t merge_long(const sluice__vocab *v, uint32_t *ids, size_t n, uint32
         uint32_t i = (uint32_t)top;
         if (c.rank[i] != (uint32_t)(top >> 32)) continue;
         uint32_t j = c.next[i];
-        ids[i] = c.into[i];
+        ids[i] = m->id[c.rank[i]];
         c.rank[j] = NO_MERGE;
         c.next[i] = c.next[j];
         if (c.next[i] != NO_MERGE) c.prev[c.next[i]] = i;
@@ -181,45 +194,78 @@ static sluice_status merge_word(sluice__encoder *e, const char *data, size_t siz
     const unsigned char *p = (const unsigned char *)data;
     size_t n = tok->byte_level ? byte_symbols(tok, p, size, ids) : char_symbols(tok, p, size, ids);
     if (n <= SHORT) {
-        n = merge_short(&tok->vocab, ids, n);
+        n = bpe_short(tok, p, size, ids, n);
     } else {
-        if (n > UINT32_MAX / 8) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a pre-token of %zu bytes is too long", size);
-        if (e->words_capacity < 8 * n) {
+        if (n > UINT32_MAX / 7) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a pre-token of %zu bytes is too long", size);
+        if (e->words_capacity < 7 * n) {
             sluice__free(e->words);
             e->words_capacity = 0;
-            e->words = sluice__calloc(8 * n, sizeof *e->words, SLUICE__MEM_DATA);
-            if (!e->words) return sluice__no_memory(err, 8 * n * sizeof *e->words, "merging a long pre-token");
-            e->words_capacity = 8 * n;
+            e->words = sluice__calloc(7 * n, sizeof *e->words, SLUICE__MEM_DATA);
+            if (!e->words) return sluice__no_memory(err, 7 * n * sizeof *e->words, "merging a long pre-token");
+            e->words_capacity = 7 * n;
         }
-        n = merge_long(&tok->vocab, ids, n, e->words);
+        n = merge_long(&tok->vocab.merges, ids, n, e->words);
     }
     e->out->count += n;
     return SLUICE_OK;
 }
 
-sluice_status sluice__bpe(sluice__encoder *e, const char *data, size_t size, sluice_error *err) {
-    if (size > CACHE_BYTES) return merge_word(e, data, size, err);
-    if (!e->cache) {
-        e->cache = sluice__calloc(CACHE_SLOTS, sizeof *e->cache, SLUICE__MEM_DATA);
-        if (!e->cache) return sluice__no_memory(err, CACHE_SLOTS * sizeof *e->cache, "the pre-token cache");
-    }
-    uint64_t hash = sluice__hash_span(data, size);
-    uint32_t tag = (uint32_t)(hash >> 32) | 1;
-    struct sluice__cache_slot *s = &e->cache[hash & (CACHE_SLOTS - 1)];
-    if (s->tag == tag && s->size == size && !memcmp(s->data, data, size)) {
-        if (e->out->capacity - e->out->count < CACHE_IDS) SLUICE__TRY(sluice__ids_reserve(e->out, CACHE_IDS, err));
-        memcpy(e->out->data + e->out->count, s->ids, sizeof s->ids);
-        e->out->count += s->count;
+/* ---- the cache ---- */
+static sluice_status new_cache(sluice__encoder *e, sluice_error *err) {
+    e->cache = sluice__calloc(CACHE_SLOTS, sizeof *e->cache, SLUICE__MEM_DATA);
+    e->waiting = sluice__calloc(GROUP, sizeof *e->waiting, SLUICE__MEM_DATA);
+    return e->cache && e->waiting ? SLUICE_OK : sluice__no_memory(err, CACHE_SLOTS * sizeof *e->cache, "the pre-token cache");
+}
+
+static bool same(const cache_key *a, const cache_key *b) {
+    return ((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1]) | (a->word[2] ^ b->word[2]) | (a->word[3] ^ b->word[3])) == 0;
+}
+
+static sluice_status resolve(sluice__encoder *e, const struct sluice__waiting *w, sluice_error *err) {
+    struct sluice__cache_slot *s = w->slot;
+    sluice_ids *out = e->out;
+    if (!s) return merge_word(e, w->data, w->size, err);
+    if (s->size == w->size && same(&s->key, &w->key)) {
+        if (out->capacity - out->count < CACHE_IDS) SLUICE__TRY(sluice__ids_reserve(out, CACHE_IDS, err));
+        memcpy(out->data + out->count, s->ids, sizeof s->ids);
+        out->count += s->count;
         return SLUICE_OK;
     }
-    size_t before = e->out->count;
-    SLUICE__TRY(merge_word(e, data, size, err));
-    size_t n = e->out->count - before;
+    size_t before = out->count;
+    SLUICE__TRY(merge_word(e, w->data, w->size, err));
+    size_t n = out->count - before;
     if (n > CACHE_IDS) return SLUICE_OK;
-    s->tag = tag;
-    s->size = (uint8_t)size;
-    s->count = (uint8_t)n;
-    memcpy(s->data, data, size);
-    memcpy(s->ids, e->out->data + before, n * sizeof *s->ids);
+    s->key = w->key;
+    s->size = (uint16_t)w->size;
+    s->count = (uint16_t)n;
+    memcpy(s->ids, out->data + before, n * sizeof *s->ids);
     return SLUICE_OK;
+}
+
+sluice_status sluice__bpe_flush(sluice__encoder *e, sluice_error *err) {
+    int n = e->num_waiting;
+    e->num_waiting = 0;
+    for (int i = 0; i < n; i++) SLUICE__TRY(resolve(e, &e->waiting[i], err));
+    return SLUICE_OK;
+}
+
+sluice_status sluice__bpe(sluice__encoder *e, const char *data, size_t size, sluice_error *err) {
+    if (!e->waiting) SLUICE__TRY(new_cache(e, err));
+    struct sluice__waiting *w = &e->waiting[e->num_waiting++];
+    w->data = data;
+    w->size = size;
+    w->slot = NULL;
+    if (size <= CACHE_BYTES) {
+        uint64_t hash = size;
+        w->key = (cache_key){{0, 0, 0, 0}};
+        sluice__two_words(data, size > 16 ? 16 : size, &w->key.word[0], &w->key.word[1]);
+        if (size > 16) {
+            sluice__two_words(data + size - 16, 16, &w->key.word[2], &w->key.word[3]);
+            hash = sluice__mix(w->key.word[2] ^ size, w->key.word[3]);
+        }
+        hash = sluice__mix(hash ^ w->key.word[0], w->key.word[1]);
+        w->slot = &e->cache[hash & (CACHE_SLOTS - 1)];
+        __builtin_prefetch(w->slot, 1);
+    }
+    return e->num_waiting == GROUP ? sluice__bpe_flush(e, err) : SLUICE_OK;
 }

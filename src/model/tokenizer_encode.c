@@ -41,6 +41,8 @@ sluice_status sluice__encoder_get(sluice__encoder **out, const sluice_tokenizer 
 
 void sluice__encoder_put(sluice__encoder *e) {
     sluice_tokenizer *pool = (sluice_tokenizer *)(uintptr_t)e->tok;
+    e->num_waiting = 0; /* left by a call that failed */
+    e->out = NULL;
     pthread_mutex_lock(&pool->pool_lock);
     e->next = pool->pool;
     pool->pool = e;
@@ -55,6 +57,7 @@ void sluice__encoder_free(sluice__encoder *e) {
         sluice__free(e->pieces[i].at);
     }
     sluice__free(e->cache);
+    sluice__free(e->waiting);
     sluice__free(e->words);
     sluice__free(e);
 }
@@ -72,9 +75,11 @@ sluice_status sluice__cut_normalized(sluice__encoder *e, sluice__span text, bool
     sluice__added_search s = {.tok = e->tok, .trie = &e->tok->normalized_trie, .text = norm};
     while (sluice__added_next(&s, flags)) {
         SLUICE__TRY(sluice__pretokenize(e, s.gap.data, s.gap.size, first && s.gap.data == norm.data, emit, user, err));
+        if (e->out) SLUICE__TRY(sluice__bpe_flush(e, err));
         if (e->out) SLUICE__TRY(sluice__ids_push(e->out, s.id, err));
     }
-    return sluice__pretokenize(e, norm.data + s.done, norm.size - s.done, first && s.done == 0, emit, user, err);
+    SLUICE__TRY(sluice__pretokenize(e, norm.data + s.done, norm.size - s.done, first && s.done == 0, emit, user, err));
+    return e->out ? sluice__bpe_flush(e, err) : SLUICE_OK;
 }
 
 static sluice_status serial(sluice__encoder *e, sluice__span text, bool first, unsigned flags, sluice_ids *ids,
@@ -170,6 +175,7 @@ static sluice_status encode_with(sluice__encoder *e, const char *text, size_t si
         size_t bad = sluice__utf8_invalid_prefix(text + at, size - at);
         e->out = ids;
         if (bad) SLUICE__TRY(sluice__bpe(e, text + at, bad, err));
+        SLUICE__TRY(sluice__bpe_flush(e, err));
         at += bad;
     }
     return SLUICE_OK;

@@ -34,38 +34,57 @@ typedef struct sluice__token {
     uint32_t flags;             /* 0 = the id is not in use */
 } sluice__token;
 
-typedef struct sluice__merge {
-    uint64_t key; /* left << 32 | right; UINT64_MAX = empty slot */
-    uint32_t rank, id;
-} sluice__merge;
+/* A merge of two tokens is known by its rank. A slot of the table is left:20 right:20 rank:24 while ids and ranks fit (half
+ * the memory means half the cache misses), otherwise two words. */
+typedef struct sluice__merges {
+    uint64_t *slots; /* UINT64_MAX = empty */
+    uint64_t mask;
+    bool wide;        /* slots of two words: left << 32 | right, and the rank */
+    uint64_t *filter; /* one bit for each hash that a pair has: most questions are answered by "no" here, in the L2 cache */
+    uint64_t filter_mask;
+    uint32_t *id; /* [count] what each merge makes */
+    int32_t count, capacity;
+} sluice__merges;
 
 typedef struct sluice__vocab {
     sluice__token *tokens; /* [size] */
     int32_t size, capacity, used;
     char *arena; /* spellings and bytes, each NUL-terminated */
     size_t arena_size, arena_capacity;
-    int32_t *index; /* open addressing by spelling; -1 = empty */
-    uint32_t index_mask;
-    int32_t *byte_index; /* the same by bytes, for ignore_merges over bytes; NULL when not needed */
-    uint32_t byte_index_mask;
-    sluice__merge *merges; /* open addressing */
-    uint64_t merge_mask;
-    int32_t num_merges;
+    uint64_t *index; /* open addressing by spelling: upper half of the hash, id + 1; 0 = empty */
+    uint64_t index_mask;
+    uint64_t *byte_index; /* the same by bytes, for ignore_merges over bytes; NULL when not needed */
+    uint64_t byte_index_mask;
+    sluice__merges merges;
 } sluice__vocab;
 
 static inline uint64_t sluice__mix(uint64_t a, uint64_t b) {
     unsigned __int128 r = (unsigned __int128)(a ^ 0x9E3779B97F4A7C15ULL) * (b ^ 0xD1B54A32D192ED03ULL);
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
-static inline uint64_t sluice__hash_span(const char *p, size_t n) {
-    uint64_t h = n, w;
-    for (; n >= 8; p += 8, n -= 8) {
-        memcpy(&w, p, 8);
-        h = sluice__mix(h, w);
+/* Two overlapping words that, with n, tell all bytes of a text of at most 16. */
+static inline void sluice__two_words(const char *p, size_t n, uint64_t *a, uint64_t *b) {
+    uint32_t x, y;
+    if (n >= 8) {
+        memcpy(a, p, 8);
+        memcpy(b, p + n - 8, 8);
+    } else if (n >= 4) {
+        memcpy(&x, p, 4);
+        memcpy(&y, p + n - 4, 4);
+        *a = x, *b = y;
+    } else {
+        *a = n ? (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n >> 1] << 8 | (unsigned char)p[n - 1] : 0;
+        *b = 0;
     }
-    w = 0;
-    memcpy(&w, p, n);
-    return sluice__mix(h, w);
+}
+static inline uint64_t sluice__hash_span(const char *p, size_t n) {
+    uint64_t h = n, a, b;
+    for (; n > 16; p += 8, n -= 8) {
+        memcpy(&a, p, 8);
+        h = sluice__mix(h, a);
+    }
+    sluice__two_words(p, n, &a, &b);
+    return sluice__mix(h ^ a, b);
 }
 
 sluice_status sluice__vocab_reserve(sluice__vocab *v, size_t tokens, size_t bytes, sluice_error *err);
@@ -78,19 +97,31 @@ int32_t sluice__vocab_find(const sluice__vocab *v, const char *text, size_t size
 /* The id of a whole pre-token in the model's own vocabulary, or -1; needs byte_index when over bytes. */
 int32_t sluice__vocab_find_bytes(const sluice__vocab *v, const char *bytes, size_t size);
 sluice_status sluice__vocab_index_bytes(sluice__vocab *v, sluice_error *err);
-/* Room for `count` merges, then one at a time in rising rank; a later pair overrides an equal earlier one. */
+/* Room for `count` merges over the vocabulary as it is, then one at a time in rising rank; a later pair overrides an equal
+ * earlier one. */
 sluice_status sluice__merges_reserve(sluice__vocab *v, size_t count, sluice_error *err);
 void sluice__merges_add(sluice__vocab *v, uint32_t left, uint32_t right, uint32_t id);
 void sluice__vocab_free(sluice__vocab *v);
 static inline const char *sluice__token_text(const sluice__vocab *v, int32_t id) {
     return v->arena + v->tokens[id].text;
 }
-static inline const sluice__merge *sluice__merge_find(const sluice__vocab *v, uint32_t left, uint32_t right) {
-    uint64_t key = (uint64_t)left << 32 | right;
-    for (uint64_t i = sluice__mix(key, key) & v->merge_mask;; i = (i + 1) & v->merge_mask) {
-        const sluice__merge *m = &v->merges[i];
-        if (m->key == key) return m;
-        if (m->key == UINT64_MAX) return NULL;
+enum { SLUICE__NARROW_ID_BITS = 20, SLUICE__NARROW_RANK_BITS = 24 };
+#define SLUICE__NO_MERGE UINT32_MAX
+/* The rank of the merge of two tokens, or SLUICE__NO_MERGE. */
+static inline uint32_t sluice__merge_rank(const sluice__merges *m, uint32_t left, uint32_t right) {
+    uint64_t key = (uint64_t)left << 32 | right, h = sluice__mix(key, key), i = h & m->mask, f = h >> 32 & m->filter_mask;
+    if (!(m->filter[f >> 6] >> (f & 63) & 1)) return SLUICE__NO_MERGE;
+    if (!m->wide) {
+        uint64_t want = (uint64_t)left << SLUICE__NARROW_ID_BITS | right;
+        for (;; i = (i + 1) & m->mask) {
+            uint64_t slot = m->slots[i];
+            if (slot >> SLUICE__NARROW_RANK_BITS == want) return (uint32_t)slot & ((1u << SLUICE__NARROW_RANK_BITS) - 1);
+            if (slot == UINT64_MAX) return SLUICE__NO_MERGE;
+        }
+    }
+    for (;; i = (i + 1) & m->mask) {
+        if (m->slots[2 * i] == key) return (uint32_t)m->slots[2 * i + 1];
+        if (m->slots[2 * i] == UINT64_MAX) return SLUICE__NO_MERGE;
     }
 }
 
@@ -170,11 +201,17 @@ typedef struct sluice__pattern { /* Regex, or String */
 } sluice__pattern;
 typedef struct sluice__norm_step {
     sluice__norm_kind kind;
+    unsigned char *inert;    /* normal forms: bit set over the BMP (tokenizer_normal_form.c) */
     bool left, right;        /* Strip */
     sluice__pattern pattern; /* Replace */
     char *content;           /* Replace, Prepend */
     size_t content_size;
 } sluice__norm_step;
+
+sluice_status sluice__inert_new(unsigned char **out, sluice__norm_kind kind, sluice_error *err);
+/* Replaces *text by its normal form, which lies in out unless the text was in the form already. */
+sluice_status sluice__normal_form(const unsigned char *inert, sluice__norm_kind kind, sluice__span *text, sluice__strbuf *out,
+                                  sluice_error *err);
 
 /* ---- pre-tokenizers (tokenizer_pretokenize.c) ---- */
 typedef enum sluice__behavior {
@@ -261,6 +298,7 @@ struct sluice_tokenizer {
     sluice__vocab vocab;
     bool byte_level;  /* symbols are bytes; otherwise characters */
     int32_t symbol[256]; /* byte level: token of each byte, -1 = none; otherwise token of <0xNN> */
+    uint32_t *byte_pairs; /* byte level, every byte has a token: [256 * 256] rank of the merge of two bytes; else NULL */
     bool byte_fallback, ignore_merges, fuse_unk;
     int32_t unk_id; /* of the model */
     int32_t bos_id, eos_id, pad_id, config_unk_id;
@@ -278,7 +316,6 @@ struct sluice_tokenizer {
     int num_prefix, num_suffix;
     char pre_text[256];
     bool pre_fast;
-    uint64_t hash;
     pthread_mutex_t pool_lock;
     struct sluice__encoder *pool; /* idle encoders */
 };
@@ -289,6 +326,7 @@ typedef struct sluice__encoder sluice__encoder;
 typedef sluice_status (*sluice__piece_fn)(sluice__encoder *e, const char *data, size_t size, void *user, sluice_error *err);
 
 struct sluice__cache_slot;
+struct sluice__waiting;
 typedef struct sluice__piece {
     size_t start, end;
     bool match;
@@ -306,6 +344,8 @@ struct sluice__encoder {
     sluice__strbuf changed[SLUICE__MAX_STEPS]; /* text that a pre-tokenizer step rewrote */
     sluice__pieces pieces[SLUICE__MAX_STEPS];  /* what a step cut */
     struct sluice__cache_slot *cache;
+    struct sluice__waiting *waiting; /* pre-tokens whose cache slots are on their way from memory */
+    int num_waiting;
     uint32_t *words; /* scratch of the merge loops */
     size_t words_capacity;
     sluice_ids *out;
@@ -331,8 +371,10 @@ sluice_status sluice__pretokenize(sluice__encoder *e, const char *text, size_t s
  * The text is well-formed. */
 sluice_status sluice__cut_normalized(sluice__encoder *e, sluice__span text, bool first, unsigned flags,
                                      sluice__piece_fn emit, void *user, sluice_error *err);
-/* Ids of one pre-token, appended to e->out; any bytes. */
+/* Appends the ids of one pre-token (any bytes) to e->out, at the latest when sluice__bpe_flush is called: until then the
+ * bytes have to stay. */
 sluice_status sluice__bpe(sluice__encoder *e, const char *data, size_t size, sluice_error *err);
+sluice_status sluice__bpe_flush(sluice__encoder *e, sluice_error *err);
 /* The matches of a pattern from left to right in well-formed text (tokenizer_split.c). An empty match is skipped where the
  * last match ended, as in Oniguruma's find_iter. */
 typedef struct sluice__matches {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two big values of a tokenizer.json, model.vocab and model.merges, hold hundreds of thousands of strings. Building a JSON tree of them
- * costs more than all the rest of loading, so this file finds where they lie and reads them in one pass each, straight into the
- * vocabulary. The rest of the file, with the two replaced by empty ones, goes through the ordinary JSON parser, which also is
- * the judge of its syntax. */
+/* The two big values of a tokenizer.json, model.vocab and model.merges, hold hundreds of thousands of strings. Building a
+ * JSON tree of them costs more than all the rest of loading, so one pass over the file reads them straight into the
+ * vocabulary and notes where they lie. The rest of the file, with the two replaced by empty ones, goes through the ordinary
+ * JSON parser afterwards, which also is the judge of its syntax. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/tokenizer_json.h"
@@ -13,6 +13,9 @@ enum { DEPTH = 512 };
 typedef struct scanner {
     const char *p, *end, *begin, *file;
     sluice__strbuf text[3]; /* unescaped strings: up to three at a time */
+    sluice__vocab *vocab;
+    int32_t guess; /* id of the token that the next merge probably makes */
+    sluice__span vocab_at, merges_at; /* where the two values lie; data NULL = not seen */
     sluice_error *err;
 } scanner;
 
@@ -128,46 +131,6 @@ static sluice_status skip_value(scanner *s) {
     return SLUICE_OK;
 }
 
-static bool is(sluice__span t, const char *text) {
-    return t.size == strlen(text) && !memcmp(t.data, text, t.size);
-}
-
-/* Walks the members of an object and remembers where the values of up to two keys begin and end. */
-static sluice_status members(scanner *s, const char *key1, sluice__span *value1, const char *key2, sluice__span *value2) {
-    if (!take(s, '{')) return bad(s, "", "expected an object");
-    if (take(s, '}')) return SLUICE_OK;
-    do {
-        sluice__span key;
-        SLUICE__TRY(string(s, "", 0, &key));
-        sluice__span *value = is(key, key1) ? value1 : key2 && is(key, key2) ? value2 : NULL;
-        if (!take(s, ':')) return bad(s, "", "expected ':'");
-        blank(s);
-        const char *start = s->p;
-        SLUICE__TRY(skip_value(s));
-        if (value) *value = (sluice__span){start, (size_t)(s->p - start)};
-    } while (take(s, ','));
-    return take(s, '}') ? SLUICE_OK : bad(s, "", "expected ',' or '}'");
-}
-
-static void scanner_free(scanner *s) {
-    for (int i = 0; i < 3; i++) sluice__strbuf_free(&s->text[i]);
-}
-
-sluice_status sluice__json_find_model(const char *json, size_t size, const char *file, sluice__span *vocab, sluice__span *merges,
-                                      sluice_error *err) {
-    sluice__span model = {0};
-    *vocab = *merges = (sluice__span){0};
-    scanner s = {.p = json, .end = json + size, .begin = json, .file = file, .err = err};
-    sluice_status st = members(&s, "model", &model, NULL, NULL);
-    if (st == SLUICE_OK && model.data && model.size && *model.data == '{') {
-        s.p = model.data;
-        s.end = model.data + model.size;
-        st = members(&s, "vocab", vocab, "merges", merges);
-    }
-    scanner_free(&s);
-    return st;
-}
-
 /* A non-negative integer; anything else is refused with what was found. */
 static sluice_status token_id(scanner *s, sluice__span token, int64_t *id) {
     blank(s);
@@ -186,8 +149,9 @@ static sluice_status token_id(scanner *s, sluice__span token, int64_t *id) {
                         SLUICE__MAX_TOKEN_ID);
 }
 
-static sluice_status vocab_entries(scanner *s, sluice__vocab *v) {
-    if (!take(s, '{')) return sluice__fail(s->err, SLUICE_ERR_CONFIG, "%s: model.vocab: expected an object", s->file);
+/* {"token": id, ...} */
+static sluice_status vocab_entries(scanner *s) {
+    s->p++;
     if (take(s, '}')) return SLUICE_OK;
     do {
         sluice__span token;
@@ -195,18 +159,9 @@ static sluice_status vocab_entries(scanner *s, sluice__vocab *v) {
         SLUICE__TRY(string(s, "model.vocab", 0, &token));
         if (!take(s, ':')) return bad(s, "model.vocab", "expected ':'");
         SLUICE__TRY(token_id(s, token, &id));
-        SLUICE__TRY(sluice__vocab_add(v, s->file, id, token, SLUICE__TOKEN_MODEL, s->err));
+        SLUICE__TRY(sluice__vocab_add(s->vocab, s->file, id, token, SLUICE__TOKEN_MODEL, s->err));
     } while (take(s, ','));
     return take(s, '}') ? SLUICE_OK : bad(s, "model.vocab", "expected ',' or '}'");
-}
-
-sluice_status sluice__json_read_vocab(sluice__vocab *v, sluice__span in, const char *file, sluice_error *err) {
-    scanner s = {.p = in.data, .end = in.data + in.size, .begin = in.data, .file = file, .err = err};
-    /* A first guess of one token per 16 bytes; the tables grow when it is too small. */
-    sluice_status st = sluice__vocab_reserve(v, in.size / 16 + 256, in.size + 1, err);
-    if (st == SLUICE_OK) st = vocab_entries(&s, v);
-    scanner_free(&s);
-    return st;
 }
 
 static sluice_status merge_pair(scanner *s, sluice__span pair[2], int64_t number) {
@@ -231,48 +186,115 @@ static sluice_status merge_pair(scanner *s, sluice__span pair[2], int64_t number
     return SLUICE_OK;
 }
 
-static sluice_status resolve(scanner *s, sluice__vocab *v, const sluice__span pair[2], int64_t number) {
+/* The token left + right. Merges mostly come in the order of the tokens that they make, so the one behind the last is tried
+ * before the index is asked. */
+static int32_t joined_token(scanner *s, const sluice__span pair[2]) {
+    const sluice__vocab *v = s->vocab;
+    size_t n = pair[0].size, m = pair[1].size;
+    if (s->guess < v->size && v->tokens[s->guess].flags && v->tokens[s->guess].text_size == n + m) {
+        const char *text = sluice__token_text(v, s->guess);
+        if (!memcmp(text, pair[0].data, n) && !memcmp(text + n, pair[1].data, m)) return s->guess++;
+    }
     sluice__strbuf *both = &s->text[2];
     both->size = 0;
-    sluice__strbuf_add(both, pair[0].data, pair[0].size);
-    sluice__strbuf_add(both, pair[1].data, pair[1].size);
-    if (both->failed) return sluice__no_memory(s->err, both->size, "a merge");
-    int32_t left = sluice__vocab_find(v, pair[0].data, pair[0].size), right = sluice__vocab_find(v, pair[1].data, pair[1].size);
-    int32_t id = sluice__vocab_find(v, both->data, both->size);
-    if (left >= 0 && right >= 0 && id >= 0) {
-        sluice__merges_add(v, (uint32_t)left, (uint32_t)right, (uint32_t)id);
-        return SLUICE_OK;
-    }
-    sluice__span missing = left < 0 ? pair[0] : right < 0 ? pair[1] : (sluice__span){both->data, both->size};
-    return sluice__fail(s->err, SLUICE_ERR_CONFIG, "%s: model.merges[%lld]: found \"%.*s\" + \"%.*s\", but \"%.*s\" is not in model.vocab",
-                        s->file, (long long)number, pair[0].size > 60 ? 60 : (int)pair[0].size, pair[0].data,
-                        pair[1].size > 60 ? 60 : (int)pair[1].size, pair[1].data, missing.size > 120 ? 120 : (int)missing.size,
-                        missing.data);
+    sluice__strbuf_add(both, pair[0].data, n);
+    sluice__strbuf_add(both, pair[1].data, m);
+    int32_t id = both->failed ? -1 : sluice__vocab_find(v, both->data, both->size);
+    if (id >= 0) s->guess = id + 1;
+    return id;
 }
 
-static sluice_status merge_entries(scanner *s, sluice__vocab *v) {
-    if (!take(s, '[')) return sluice__fail(s->err, SLUICE_ERR_CONFIG, "%s: model.merges: expected an array", s->file);
+static int shown(size_t size) {
+    return size > 60 ? 60 : (int)size;
+}
+
+static sluice_status resolve(scanner *s, const sluice__span pair[2], int64_t number) {
+    int32_t left = sluice__vocab_find(s->vocab, pair[0].data, pair[0].size);
+    int32_t right = sluice__vocab_find(s->vocab, pair[1].data, pair[1].size), id = joined_token(s, pair);
+    if (left >= 0 && right >= 0 && id >= 0) {
+        sluice__merges_add(s->vocab, (uint32_t)left, (uint32_t)right, (uint32_t)id);
+        return SLUICE_OK;
+    }
+    if (s->text[2].failed) return sluice__no_memory(s->err, pair[0].size + pair[1].size, "a merge");
+    const char *what = left < 0 ? "the first" : right < 0 ? "the second" : "the two together";
+    return sluice__fail(s->err, SLUICE_ERR_CONFIG, "%s: model.merges[%lld]: found \"%.*s\" and \"%.*s\", but %s is not in model.vocab",
+                        s->file, (long long)number, shown(pair[0].size), pair[0].data, shown(pair[1].size), pair[1].data, what);
+}
+
+/* ["a b", ...] or [["a", "b"], ...] */
+static sluice_status merge_entries(scanner *s) {
+    s->p++;
     if (take(s, ']')) return SLUICE_OK;
     int64_t number = 0;
     do {
         sluice__span pair[2];
         SLUICE__TRY(merge_pair(s, pair, number));
-        if (pair[0].data) SLUICE__TRY(resolve(s, v, pair, number));
+        if (pair[0].data) SLUICE__TRY(resolve(s, pair, number));
         number++;
     } while (take(s, ','));
     return take(s, ']') ? SLUICE_OK : bad(s, "model.merges", "expected ',' or ']'");
 }
 
-sluice_status sluice__json_read_merges(sluice__vocab *v, sluice__span in, const char *file, sluice_error *err) {
-    scanner s = {.p = in.data, .end = in.data + in.size, .begin = in.data, .file = file, .err = err};
-    /* Every entry has two or four quotation marks: counting them is cheap and bounds the table by the file. */
+/* Every entry has two or four quotation marks: counting those up to the end bounds the table by the file. */
+static sluice_status merges(scanner *s) {
     size_t quotes = 0;
-    for (const char *q = in.data; q < s.end; q++) quotes += *q == '"';
-    const char *first = in.data + 1;
-    while (first < s.end && strchr(" \n\r\t", *first)) first++;
-    size_t each = first < s.end && *first == '[' ? 4 : 2;
-    sluice_status st = sluice__merges_reserve(v, quotes / each + 1, err);
-    if (st == SLUICE_OK) st = merge_entries(&s, v);
-    scanner_free(&s);
+    const char *first = s->p + 1;
+    while (first < s->end && strchr(" \n\r\t", *first)) first++;
+    for (const char *q = first; q < s->end; q++) quotes += *q == '"';
+    SLUICE__TRY(sluice__merges_reserve(s->vocab, quotes / (first < s->end && *first == '[' ? 4 : 2) + 1, s->err));
+    return merge_entries(s);
+}
+
+/* ---- the file ---- */
+static bool is(sluice__span t, const char *text) {
+    return t.size == strlen(text) && !memcmp(t.data, text, t.size);
+}
+
+/* One member of "model". Values of another type than expected are left to the caller, who finds no place for them. */
+static sluice_status model_value(scanner *s, sluice__span key) {
+    const char *start = s->p;
+    bool vocab = is(key, "vocab") && start < s->end && *start == '{', list = is(key, "merges") && start < s->end && *start == '[';
+    if ((vocab && s->vocab_at.data) || (list && s->merges_at.data)) return bad(s, "model", "a key that occurs twice");
+    if (vocab) {
+        SLUICE__TRY(vocab_entries(s));
+        s->vocab_at = (sluice__span){start, (size_t)(s->p - start)};
+        return SLUICE_OK;
+    }
+    if (list && s->vocab_at.data) SLUICE__TRY(merges(s));
+    else SLUICE__TRY(skip_value(s));
+    if (list) s->merges_at = (sluice__span){start, (size_t)(s->p - start)};
+    return SLUICE_OK;
+}
+
+/* The members of the file (depth 0) or of its "model" (depth 1). */
+static sluice_status members(scanner *s, int depth) {
+    if (!take(s, '{')) return bad(s, "", "expected an object");
+    if (take(s, '}')) return SLUICE_OK;
+    do {
+        sluice__span key;
+        SLUICE__TRY(string(s, "", 0, &key));
+        bool model = depth == 0 && is(key, "model");
+        if (!take(s, ':')) return bad(s, "", "expected ':'");
+        blank(s);
+        if (model && s->p < s->end && *s->p == '{') SLUICE__TRY(members(s, 1));
+        else if (depth == 1) SLUICE__TRY(model_value(s, key));
+        else SLUICE__TRY(skip_value(s));
+    } while (take(s, ','));
+    return take(s, '}') ? SLUICE_OK : bad(s, "", "expected ',' or '}'");
+}
+
+sluice_status sluice__json_read_model(sluice__vocab *v, const char *json, size_t size, const char *file, sluice__span *vocab_at,
+                                      sluice__span *merges_at, sluice_error *err) {
+    scanner s = {.p = json, .end = json + size, .begin = json, .file = file, .vocab = v, .err = err};
+    /* A first guess of one token per 64 bytes of the file; the tables grow when it is too small. */
+    sluice_status st = sluice__vocab_reserve(v, size / 64 + 256, size / 8 + 1, err);
+    if (st == SLUICE_OK) st = members(&s, 0);
+    if (st == SLUICE_OK && s.merges_at.data && !v->merges.slots && s.vocab_at.data) { /* merges stand in front */
+        s.p = s.merges_at.data;
+        st = merges(&s);
+    }
+    *vocab_at = s.vocab_at;
+    *merges_at = s.merges_at;
+    for (int i = 0; i < 3; i++) sluice__strbuf_free(&s.text[i]);
     return st;
 }

@@ -4,11 +4,8 @@
 #define SLUICE_MODEL_TOKENIZER_JSON_H
 #include "model/tokenizer_internal.h"
 
-/* Where the values of model.vocab and model.merges lie (data NULL = absent). Checks no more syntax than it needs. */
-sluice_status sluice__json_find_model(const char *json, size_t size, const char *file, sluice__span *vocab, sluice__span *merges,
-                                      sluice_error *err);
-/* {"token": id, ...} */
-sluice_status sluice__json_read_vocab(sluice__vocab *v, sluice__span in, const char *file, sluice_error *err);
-/* ["a b", ...] or [["a", "b"], ...] */
-sluice_status sluice__json_read_merges(sluice__vocab *v, sluice__span in, const char *file, sluice_error *err);
+/* Reads the vocabulary and the merges of a tokenizer.json and says where the two values lie (data NULL = absent, or of another
+ * type). Checks no more of the other syntax than it needs. */
+sluice_status sluice__json_read_model(sluice__vocab *v, const char *json, size_t size, const char *file, sluice__span *vocab_at,
+                                      sluice__span *merges_at, sluice_error *err);
 #endif

@@ -1,33 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Normalisers, each from one text buffer into another. Normal forms come from utf8proc. */
+/* Normalisers, each from one text buffer into another. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
-#include <stdlib.h>
 #include <utf8proc.h>
 
 typedef const unsigned char *at;
-
-static bool all_ascii(const char *text, size_t size) {
-    uint64_t eight;
-    for (; size >= 8; text += 8, size -= 8)
-        if (memcpy(&eight, text, 8), eight & 0x8080808080808080ULL) return false;
-    for (; size; text++, size--)
-        if (*text & 0x80) return false;
-    return true;
-}
-
-static sluice_status normal_form(sluice__norm_kind kind, sluice__span in, sluice__strbuf *out, sluice_error *err) {
-    int options = UTF8PROC_STABLE;
-    options |= kind == SLUICE__NORM_NFC || kind == SLUICE__NORM_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-    if (kind == SLUICE__NORM_NFKC || kind == SLUICE__NORM_NFKD) options |= UTF8PROC_COMPAT;
-    utf8proc_uint8_t *text = NULL;
-    utf8proc_ssize_t n = utf8proc_map((at)in.data, (utf8proc_ssize_t)in.size, &text, (utf8proc_option_t)options);
-    if (n < 0) return sluice__fail(err, SLUICE_ERR_FORMAT, "normalising text: %s", utf8proc_errmsg(n));
-    sluice__strbuf_add(out, text, (size_t)n);
-    free(text);
-    return SLUICE_OK;
-}
 
 /* Rust's char::to_lowercase: utf8proc's mapping, and the one character whose lower case is two. */
 static void lowercase(sluice__span in, sluice__strbuf *out) {
@@ -76,10 +54,7 @@ static sluice_status step_once(sluice__encoder *e, const sluice__norm_step *step
     case SLUICE__NORM_NFC:
     case SLUICE__NORM_NFD:
     case SLUICE__NORM_NFKC:
-    case SLUICE__NORM_NFKD:
-        if (all_ascii(text->data, text->size)) return SLUICE_OK;
-        st = normal_form(step->kind, *text, out, err);
-        break;
+    case SLUICE__NORM_NFKD: return sluice__normal_form(step->inert, step->kind, text, out, err);
     case SLUICE__NORM_LOWERCASE: lowercase(*text, out); break;
     case SLUICE__NORM_STRIP: *text = strip(*text, step->left, step->right); return SLUICE_OK;
     case SLUICE__NORM_REPLACE: st = replace(e, step, *text, out, err); break;

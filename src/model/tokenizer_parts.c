@@ -48,7 +48,7 @@ static sluice_status norm_step(sluice_tokenizer *tok, const sluice__json *in, co
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (!strcmp(type, forms[i])) {
             s->kind = (sluice__norm_kind)(SLUICE__NORM_NFC + i);
-            return SLUICE_OK;
+            return i < 4 ? sluice__inert_new(&s->inert, s->kind, err) : SLUICE_OK;
         }
     if (!strcmp(type, "Strip")) {
         s->kind = SLUICE__NORM_STRIP;

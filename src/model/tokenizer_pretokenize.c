@@ -148,6 +148,7 @@ static sluice_status metaspace(const walk *w, int step, sluice__span text, bool 
     const sluice__pre_step *s = &w->e->tok->pre[step];
     sluice__strbuf *out = &w->e->changed[step];
     size_t n = strlen(s->replacement);
+    SLUICE__TRY(sluice__bpe_flush(w->e, err)); /* what waits may lie in the buffer */
     out->size = 0;
     bool there = text.size && (text.data[0] == ' ' || (text.size >= n && !memcmp(text.data, s->replacement, n)));
     if (!there && (s->prepend == SLUICE__PREPEND_ALWAYS || (s->prepend == SLUICE__PREPEND_FIRST && first)))
@@ -166,6 +167,7 @@ static sluice_status metaspace(const walk *w, int step, sluice__span text, bool 
 static sluice_status prefix_space(const walk *w, int step, sluice__span text, bool first, sluice_error *err) {
     if (text.data[0] == ' ') return feed(w, step + 1, text, first, err);
     sluice__strbuf *out = &w->e->changed[step];
+    SLUICE__TRY(sluice__bpe_flush(w->e, err)); /* what waits may lie in the buffer */
     out->size = 0;
     sluice__strbuf_add(out, " ", 1);
     sluice__strbuf_add(out, text.data, text.size);

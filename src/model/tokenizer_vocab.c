@@ -24,28 +24,33 @@ static bool grow(void **block, size_t *capacity, size_t need, size_t size) {
     return true;
 }
 
-static int32_t *new_index(uint64_t size) {
-    int32_t *index = sluice__calloc(size, sizeof *index, SLUICE__MEM_DATA);
-    if (index) memset(index, 0xFF, size * sizeof *index);
-    return index;
+static uint64_t *new_index(uint64_t size) {
+    return sluice__calloc(size, sizeof(uint64_t), SLUICE__MEM_DATA);
 }
 
-static void index_put(int32_t *index, uint32_t mask, uint64_t hash, int32_t id) {
-    uint32_t i = (uint32_t)hash & mask;
-    while (index[i] >= 0) i = (i + 1) & mask;
-    index[i] = id;
+static uint64_t index_entry(uint64_t hash, int32_t id) {
+    return (hash & 0xFFFFFFFF00000000ULL) | (uint32_t)(id + 1);
+}
+
+static int32_t entry_id(uint64_t entry) {
+    return (int32_t)(uint32_t)entry - 1;
+}
+
+static void index_put(uint64_t *index, uint64_t mask, uint64_t hash, int32_t id) {
+    uint64_t i = hash & mask;
+    while (index[i]) i = (i + 1) & mask;
+    index[i] = index_entry(hash, id);
 }
 
 static sluice_status rebuild_index(sluice__vocab *v, uint64_t size, sluice_error *err) {
-    int32_t *index = new_index(size);
+    uint64_t *index = new_index(size);
     if (!index) return sluice__no_memory(err, size * sizeof *index, "a vocabulary index");
     for (int32_t id = 0; id < v->size; id++)
         if (v->tokens[id].flags)
-            index_put(index, (uint32_t)size - 1,
-                      sluice__hash_span(sluice__token_text(v, id), v->tokens[id].text_size), id);
+            index_put(index, size - 1, sluice__hash_span(sluice__token_text(v, id), v->tokens[id].text_size), id);
     sluice__free(v->index);
     v->index = index;
-    v->index_mask = (uint32_t)size - 1;
+    v->index_mask = size - 1;
     return SLUICE_OK;
 }
 
@@ -60,7 +65,7 @@ sluice_status sluice__vocab_reserve(sluice__vocab *v, size_t tokens, size_t byte
     v->tokens = table;
     v->capacity = (int32_t)capacity;
     uint64_t need = table_size(tokens);
-    return v->index && need <= (uint64_t)v->index_mask + 1 ? SLUICE_OK : rebuild_index(v, need, err);
+    return v->index && need <= v->index_mask + 1 ? SLUICE_OK : rebuild_index(v, need, err);
 }
 
 static uint32_t arena_put(sluice__vocab *v, const char *data, size_t size) {
@@ -85,15 +90,14 @@ sluice_status sluice__vocab_add(sluice__vocab *v, const char *file, int64_t id, 
     if (v->tokens[id].flags)
         return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: id %lld belongs to two tokens, \"%.60s\" and \"%.*s\"", file,
                             (long long)id, sluice__token_text(v, (int32_t)id), shown(text.size), text.data);
-    uint64_t hash = sluice__hash_span(text.data, text.size);
-    uint32_t i = (uint32_t)hash & v->index_mask;
-    for (; v->index[i] >= 0; i = (i + 1) & v->index_mask) {
-        const sluice__token *t = &v->tokens[v->index[i]];
-        if (t->text_size == text.size && !memcmp(v->arena + t->text, text.data, text.size))
+    uint64_t hash = sluice__hash_span(text.data, text.size), i = hash & v->index_mask;
+    for (; v->index[i]; i = (i + 1) & v->index_mask) {
+        const sluice__token *t = &v->tokens[entry_id(v->index[i])];
+        if ((v->index[i] ^ hash) >> 32 == 0 && t->text_size == text.size && !memcmp(v->arena + t->text, text.data, text.size))
             return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: token \"%.*s\" has two ids, %d and %lld", file,
-                                shown(text.size), text.data, v->index[i], (long long)id);
+                                shown(text.size), text.data, entry_id(v->index[i]), (long long)id);
     }
-    v->index[i] = (int32_t)id;
+    v->index[i] = index_entry(hash, (int32_t)id);
     v->size = (int32_t)top;
     v->used++;
     sluice__token *t = &v->tokens[id];
@@ -110,10 +114,11 @@ void sluice__vocab_set_bytes(sluice__vocab *v, int32_t id, const char *bytes, si
 
 int32_t sluice__vocab_find(const sluice__vocab *v, const char *text, size_t size) {
     if (!v->index) return -1;
-    for (uint32_t i = (uint32_t)sluice__hash_span(text, size) & v->index_mask; v->index[i] >= 0;
-         i = (i + 1) & v->index_mask) {
-        const sluice__token *t = &v->tokens[v->index[i]];
-        if (t->text_size == size && !memcmp(v->arena + t->text, text, size)) return v->index[i];
+    uint64_t hash = sluice__hash_span(text, size);
+    for (uint64_t i = hash & v->index_mask; v->index[i]; i = (i + 1) & v->index_mask) {
+        if ((v->index[i] ^ hash) >> 32) continue;
+        const sluice__token *t = &v->tokens[entry_id(v->index[i])];
+        if (t->text_size == size && !memcmp(v->arena + t->text, text, size)) return entry_id(v->index[i]);
     }
     return -1;
 }
@@ -122,7 +127,7 @@ sluice_status sluice__vocab_index_bytes(sluice__vocab *v, sluice_error *err) {
     uint64_t size = table_size((uint64_t)v->used);
     v->byte_index = new_index(size);
     if (!v->byte_index) return sluice__no_memory(err, size * sizeof *v->byte_index, "a vocabulary index");
-    v->byte_index_mask = (uint32_t)size - 1;
+    v->byte_index_mask = size - 1;
     for (int32_t id = 0; id < v->size; id++) {
         const sluice__token *t = &v->tokens[id];
         if (t->flags & SLUICE__TOKEN_MODEL)
@@ -132,27 +137,47 @@ sluice_status sluice__vocab_index_bytes(sluice__vocab *v, sluice_error *err) {
 }
 
 int32_t sluice__vocab_find_bytes(const sluice__vocab *v, const char *bytes, size_t size) {
-    for (uint32_t i = (uint32_t)sluice__hash_span(bytes, size) & v->byte_index_mask; v->byte_index[i] >= 0;
-         i = (i + 1) & v->byte_index_mask) {
-        const sluice__token *t = &v->tokens[v->byte_index[i]];
-        if (t->bytes_size == size && !memcmp(v->arena + t->bytes, bytes, size)) return v->byte_index[i];
+    uint64_t hash = sluice__hash_span(bytes, size);
+    for (uint64_t i = hash & v->byte_index_mask; v->byte_index[i]; i = (i + 1) & v->byte_index_mask) {
+        if ((v->byte_index[i] ^ hash) >> 32) continue;
+        const sluice__token *t = &v->tokens[entry_id(v->byte_index[i])];
+        if (t->bytes_size == size && !memcmp(v->arena + t->bytes, bytes, size)) return entry_id(v->byte_index[i]);
     }
     return -1;
 }
 
 sluice_status sluice__merges_reserve(sluice__vocab *v, size_t count, sluice_error *err) {
+    sluice__merges *m = &v->merges;
     uint64_t size = table_size(count);
-    v->merges = sluice__calloc(size, sizeof *v->merges, SLUICE__MEM_DATA);
-    if (!v->merges) return sluice__no_memory(err, sluice__mul_size(size, sizeof *v->merges), "merges");
-    v->merge_mask = size - 1;
-    for (uint64_t i = 0; i < size; i++) v->merges[i].key = UINT64_MAX;
+    m->wide = v->size >= 1 << SLUICE__NARROW_ID_BITS || count >= 1 << SLUICE__NARROW_RANK_BITS;
+    if (count > INT32_MAX)
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "model.merges: %zu merges, expected at most %d", count, INT32_MAX);
+    m->slots = sluice__calloc(size, m->wide ? 16 : 8, SLUICE__MEM_DATA);
+    m->id = sluice__calloc(count, sizeof *m->id, SLUICE__MEM_DATA);
+    m->filter = sluice__calloc(size / 8, sizeof *m->filter, SLUICE__MEM_DATA);
+    if (!m->slots || !m->id || !m->filter) return sluice__no_memory(err, sluice__mul_size(size, 16), "merges");
+    memset(m->slots, 0xFF, size * (m->wide ? 16 : 8));
+    m->mask = size - 1;
+    m->filter_mask = size * 8 - 1;
+    m->capacity = (int32_t)count;
     return SLUICE_OK;
 }
 
 void sluice__merges_add(sluice__vocab *v, uint32_t left, uint32_t right, uint32_t id) {
-    uint64_t key = (uint64_t)left << 32 | right, i = sluice__mix(key, key) & v->merge_mask;
-    while (v->merges[i].key != UINT64_MAX && v->merges[i].key != key) i = (i + 1) & v->merge_mask;
-    v->merges[i] = (sluice__merge){key, (uint32_t)v->num_merges++, id};
+    sluice__merges *m = &v->merges;
+    uint64_t key = (uint64_t)left << 32 | right, h = sluice__mix(key, key), i = h & m->mask, f = h >> 32 & m->filter_mask;
+    uint32_t rank = (uint32_t)m->count++;
+    m->filter[f >> 6] |= (uint64_t)1 << (f & 63);
+    m->id[rank] = id;
+    if (m->wide) {
+        while (m->slots[2 * i] != UINT64_MAX && m->slots[2 * i] != key) i = (i + 1) & m->mask;
+        m->slots[2 * i] = key;
+        m->slots[2 * i + 1] = rank;
+        return;
+    }
+    uint64_t want = (uint64_t)left << SLUICE__NARROW_ID_BITS | right;
+    while (m->slots[i] != UINT64_MAX && m->slots[i] >> SLUICE__NARROW_RANK_BITS != want) i = (i + 1) & m->mask;
+    m->slots[i] = want << SLUICE__NARROW_RANK_BITS | rank;
 }
 
 void sluice__vocab_free(sluice__vocab *v) {
@@ -160,7 +185,9 @@ void sluice__vocab_free(sluice__vocab *v) {
     sluice__free(v->arena);
     sluice__free(v->index);
     sluice__free(v->byte_index);
-    sluice__free(v->merges);
+    sluice__free(v->merges.slots);
+    sluice__free(v->merges.id);
+    sluice__free(v->merges.filter);
     *v = (sluice__vocab){0};
 }
 

@@ -114,6 +114,7 @@ static void check_bytes(const sluice_tokenizer *tok, const json_t *c) {
     assert_ok(sluice__encoder_get(&e, tok, NULL));
     e->out = &ids;
     assert_ok(sluice__bpe(e, bytes, n, NULL));
+    assert_ok(sluice__bpe_flush(e, NULL));
     check_ids(json_object_get(c, "ids"), &ids, hex);
     sluice__encoder_put(e);
     sluice_ids_free(&ids);
