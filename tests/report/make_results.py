@@ -222,6 +222,7 @@ class Maker:
                     "factor": float(x) if rope == "yarn" else 1.0,
                     "loss": v,
                     "perplexity": math.exp(v),
+                    "loss_beyond": v + 0.1 if x > 1 else None,
                     "tokens": 65536,
                 }
                 for x in (1, 2, 4)

@@ -2,9 +2,11 @@
 """The report in a real browser: made-up results become pages, the pages are opened in headless Chromium without a network,
 in light and dark, wide and narrow, on paper, and by keyboard. Skips where there is no Chromium."""
 
+import functools
 import json
 import os
 import pathlib
+import random
 import re
 import subprocess
 
@@ -180,7 +182,11 @@ def test_arms_on_different_data(chromium, pages):
     best = "[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].map(r => r.children[2].classList.contains('best'))"
     assert page.value(best) == [False, False, False]
     text = page.value("document.querySelector('#summary').textContent")
-    assert "losses per token cannot be compared" in text and "uniform: 0.014" in text and "uniform: 0.028" in text
+    assert (
+        "losses per token cannot be compared" in text
+        and "uniform: 0.014" in text
+        and "uniform: 0.028" in text
+    )
     assert "options.seq_len" in page.value("document.querySelector('#tab-arms').textContent")
     page.close()
 
@@ -224,6 +230,46 @@ def test_controls_and_arms(chromium, pages):
     page.value("document.querySelectorAll('.chip').forEach(c => c.click())")
     page.wait("document.querySelectorAll('figure[data-empty]').length > 20")
     is_quiet(page)
+    page.close()
+
+
+def punch_holes(value, rng, rate):
+    """Drops or nulls fields at random, as a run does that stops anywhere; what the writer needs stays."""
+    needed = (
+        "format",
+        "arms",
+        "runs",
+        "name",
+        "seed",
+        "status",
+        "verdict",
+        "text",
+        "arm",
+        "against",
+        "length",
+    )
+    if isinstance(value, dict):
+        for key in list(value):
+            if key not in needed and rng.random() < rate:
+                value[key] = None
+                if rng.random() < 0.5:
+                    del value[key]
+            elif key in value:
+                punch_holes(value[key], rng, rate)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            if not isinstance(item, (dict, list, str)) and rng.random() < rate:
+                value[i] = None
+            punch_holes(item, rng, rate)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_field_may_be_missing(chromium, pages, seed):
+    page = chromium.open(
+        pages("broken", functools.partial(punch_holes, rng=random.Random(seed), rate=0.02 + 0.02 * seed))
+    )
+    is_quiet(page)
+    assert page.value("[...document.querySelectorAll('figure')].length") == len(FIGURES)
     page.close()
 
 

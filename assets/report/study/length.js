@@ -63,8 +63,16 @@ function lengthFigure(study) {
     return figure({
         id: "fig-length",
         title: "Held-out loss by length of the window",
-        caption: "Solid: rotary positions as trained. Dashed: YaRN with the factor of the length.",
-        controls: [lossOrPerplexity],
+        caption:
+            "Mean over all positions of the window, or over those that training never reached. " +
+            "Solid: rotary positions as trained. Dashed: YaRN with the factor of the length.",
+        controls: [
+            selectControl("unit", "Show", [
+                {label: "loss", value: "loss"},
+                {label: "perplexity", value: "perplexity"},
+                {label: "loss beyond the training length", value: "loss_beyond"},
+            ]),
+        ],
         draw: (host, fig) => {
             const arms = shownArms(study);
             const key = fig.values.unit;
@@ -92,7 +100,7 @@ function lengthFigure(study) {
                     label: "tokens in the window" + (trained !== null ? " (trained at " + trained + ")" : ""),
                 },
                 y: {
-                    label: key === "loss" ? "loss, nats per token" : "perplexity",
+                    label: key === "perplexity" ? "perplexity" : "loss, nats per token",
                     log: key === "perplexity",
                     format: (v) => significant(v, 4),
                 },
@@ -123,5 +131,7 @@ function lengthPoints(run, rope, key) {
 function joined(s, plainOnes, trained) {
     const own = plainOnes.find((p) => p.style === s.style);
     const start = own && own.points.find((p) => p.x === trained);
-    return start && !s.points.some((p) => p.x === trained) ? [start, ...s.points] : s.points;
+    return start && isNumber(start.y) && !s.points.some((p) => p.x === trained)
+        ? [start, ...s.points]
+        : s.points;
 }
