@@ -112,6 +112,19 @@ static void thin_curve(json_t *run, bool first, void *arg) {
     }
 }
 
+/* Shares per head are drawn for two ranges of queries; the others would be a third of a deep
+ * model's page. */
+static void drop_undrawn(json_t *run, bool first, void *arg) {
+    (void)first, (void)arg;
+    size_t l;
+    json_t *layer;
+    json_array_foreach(json_object_get(json_object_get(run, "inspect"), "layers"), l, layer) {
+        json_t *heads = json_object_get(layer, "f_attn_heads");
+        json_object_del(heads, "from_1");
+        json_object_del(heads, "from_4");
+    }
+}
+
 static sluice_status say(json_t *root, const char *text, sluice_error *err) {
     json_t *page = json_object_get(root, "page"), *left_out;
     if (!json_is_object(page)) {
@@ -159,6 +172,7 @@ static sluice_status trim_curves(json_t *root, sluice_error *err) {
 
 sluice_status sluice__report_trim(json_t *root, sluice_error *err) {
     json_object_del(root, "page");
+    each_run(root, drop_undrawn, NULL);
     SLUICE__TRY(trim_maps(root, err));
     return trim_curves(root, err);
 }

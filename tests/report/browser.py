@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 
 
 def executable():

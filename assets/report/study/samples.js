@@ -50,7 +50,7 @@ function sampleBlocks(study, seed) {
         el(
             "div",
             {class: "prompt"},
-            el("h3", null, "After ", el("q", null, el("bdi", null, plain(prompt, 200)))),
+            el("h3", null, "After ", el("q", null, el("bdi", null, plain(prompt.trim(), 200)))),
             el(
                 "div",
                 {class: "samples"},
