@@ -37,6 +37,14 @@ int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(p
 poptContext cli_parse(int argc, const char **argv, struct poptOption *table, const char *usage, const char *about,
                       const char *example, int *exit_code);
 
+/* Long-running commands. From here on the first SIGINT or SIGTERM is a request to stop and the second one an exit at once.
+ * Call it before anything computes: threads made earlier would still get the signals. */
+void cli_watch_signals(void);
+/* Whether a stop was asked for; fits callbacks (`unused` is their user pointer). */
+bool cli_stop_requested(void *unused);
+/* Exit code of a command that stopped because it was asked to: 128 + the signal, as shells have it (130, 143). */
+int cli_stop_code(void);
+
 int cmd_bench(int argc, const char **argv);
 int cmd_generate(int argc, const char **argv);
 int cmd_info(int argc, const char **argv);

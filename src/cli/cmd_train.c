@@ -7,12 +7,10 @@
 #include "base/progress.h"
 #include "cli/cli.h"
 #include "sluice/train.h"
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 static const char usage[] = "[OPTIONS] [OPTIONS.json]";
 static const char about[] =
@@ -28,30 +26,6 @@ static const char example[] =
     "               --gate-position sdpa --gate-granularity headwise --max-steps 1000 --output-dir run\n"
     "  sluice train --output-dir run --resume\n"
     "  sluice generate run/model --prompt \"In the beginning\"";
-
-/* ---- signals ---- */
-
-static volatile sig_atomic_t caught;
-
-static void on_signal(int number) {
-    static const char words[] = "\ninterrupted: finishing the update and writing a checkpoint; once more to exit at once\n";
-    if (caught) _exit(128 + number);
-    caught = number;
-    ssize_t ignored = write(STDERR_FILENO, words, sizeof words - 1);
-    (void)ignored;
-}
-
-static void watch_signals(void) {
-    struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, not a death */
-}
-
-static bool stop_requested(void *user) {
-    (void)user;
-    return caught != 0;
-}
 
 /* ---- the command line from the tables ---- */
 
@@ -291,7 +265,8 @@ static int print_json(const sluice_train_result *r, const sluice_train_params *p
 
 static void print_words(const sluice_train_result *r, const sluice_train_params *p) {
     char took[32];
-    printf("%lld updates in %s, training loss %.4f", (long long)r->steps, sluice__format_seconds(took, r->seconds), r->loss);
+    printf("%lld updates in %s", (long long)r->steps, sluice__format_seconds(took, r->seconds));
+    if (r->loss - r->loss == 0) printf("; training loss %.4f", r->loss);
     if (r->eval.tokens) printf("; held-out loss %.4f, perplexity %.2f", r->eval.loss, r->eval.perplexity);
     if (r->eval.bytes) printf(", %.4f bits per byte", r->eval.bits_per_byte);
     if (r->spike_events) printf("; %lld loss spikes", (long long)r->spike_events);
@@ -306,11 +281,11 @@ static int run(const command_line *c, const char *file) {
     if (code == CLI_OK) {
         sluice_error err = {0};
         sluice_train_result result;
-        sluice_train_callbacks callbacks = {.stop_requested = stop_requested};
-        watch_signals();
+        sluice_train_callbacks callbacks = {.stop_requested = cli_stop_requested};
+        cli_watch_signals();
         sluice_status st = sluice_train_job(&result, &p, model_options, &callbacks, c->dry_run, &err);
         if (st != SLUICE_OK) code = cli_fail("train", &err);
-        if (st == SLUICE_INTERRUPTED && caught) code = 128 + caught;
+        if (st == SLUICE_INTERRUPTED) code = cli_stop_code();
         if (st == SLUICE_OK && c->common.json) code = print_json(&result, &p, c->dry_run);
         else if (st == SLUICE_OK && !c->common.quiet && !c->dry_run) print_words(&result, &p);
     }

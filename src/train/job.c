@@ -174,6 +174,8 @@ static sluice_status prepare(sluice_train_result *out, job *j, sluice_error *err
     SLUICE__TRY(sluice_train_params_check(&j->params, err));
     SLUICE__TRY(sluice__check_output_dir(&j->params, err));
     SLUICE__TRY(sluice__resume_path(&j->resume_path, &j->params, err));
+    if (j->resume_path && !sluice__is_dir(j->resume_path))
+        return sluice__fail(err, SLUICE_ERR_IO, "resume_from_checkpoint: %s: no such directory", j->resume_path);
     SLUICE__TRY(read_texts(j, err));
     SLUICE__TRY(poll_stop(j, err));
     SLUICE__TRY(find_tokenizer(j, err));

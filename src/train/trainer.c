@@ -66,6 +66,7 @@ sluice_status sluice_trainer_new(sluice_trainer **out, const sluice_train_params
     t->lock = -1;
     t->saved_step = -1;
     t->state.last_eval = -1;
+    t->last.loss = NAN;
     snprintf(t->label, sizeof t->label, "%s", label ? label : "train");
     sluice__spike_watch_init(&t->state.watch, (sluice__spike_options){p->loss_spike_alpha, p->loss_spike_threshold,
                                                                       p->loss_spike_start, p->loss_spike_min_gap});

@@ -157,8 +157,8 @@ static sluice_status load_newest(sluice_trainer *t, int64_t newest, sluice_error
     return st;
 }
 
-static sluice_status load_given(sluice_trainer *t, int64_t newest, sluice_error *err) {
-    SLUICE__TRY(load(t, t->params.resume_from_checkpoint, err));
+/* The checkpoint that was named is loaded; what lies in output_dir must not be ahead of it. */
+static sluice_status check_given(sluice_trainer *t, int64_t newest, sluice_error *err) {
     if (newest > t->state.step)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "resume_from_checkpoint: step %" PRId64 ", but output_dir %s holds step-%"
                             PRId64 " already; remove what is newer, or give another output_dir", t->state.step,
@@ -174,7 +174,7 @@ static sluice_status start_or_continue(sluice_trainer *t, sluice_error *err) {
     if (*from) {
         SLUICE__TRY(sluice__checkpoint_clean(dir, err));
         SLUICE__TRY(sluice__checkpoint_newest(dir, &newest, err));
-        return asks_for_newest(from) ? load_newest(t, newest, err) : load_given(t, newest, err);
+        return asks_for_newest(from) ? load_newest(t, newest, err) : check_given(t, newest, err);
     }
     SLUICE__TRY(look_for_run(dir, t->params.overwrite_output_dir, &found, err));
     if (!found || t->params.overwrite_output_dir) return SLUICE_OK;
@@ -196,7 +196,8 @@ sluice_status sluice__resume_path(char **path, const sluice_train_params *p, slu
 }
 
 sluice_status sluice__trainer_open_dir(sluice_trainer *t, sluice_error *err) {
-    const char *dir = t->params.output_dir;
+    const char *dir = t->params.output_dir, *from = t->params.resume_from_checkpoint;
+    if (*from && !asks_for_newest(from)) SLUICE__TRY(load(t, from, err)); /* before anything is written */
     SLUICE__TRY(sluice__check_writable_dir(dir, err));
     SLUICE__TRY(take_lock(t, err));
     SLUICE__TRY(start_or_continue(t, err));

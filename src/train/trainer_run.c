@@ -172,6 +172,7 @@ sluice_status sluice_trainer_run(sluice_trainer *t, const sluice_train_callbacks
     if (!t->resumed && !t->state.batch && t->params.probe_steps > 0) st = probe_now(&r, err);
     sluice__progress_begin(&r.progress, t->label, "tok", t->schedule.total, t->state.step, per_step);
     if (st == SLUICE_OK) st = all_steps(&r, err);
-    sluice__progress_end(&r.progress, "loss %.3f", t->last.loss);
+    if (isfinite(t->last.loss)) sluice__progress_end(&r.progress, "loss %.3f", t->last.loss);
+    else sluice__progress_end(&r.progress, "%s", st == SLUICE_OK ? "nothing was left to do" : "");
     return st;
 }

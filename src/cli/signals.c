@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SIGINT and SIGTERM as requests to stop in good order. They are blocked in every thread that computes and taken by one
+ * thread that only waits for them: the JIT-compiled GEMM kernels of oneDNN use the stack pointer for their own purposes, and
+ * a signal frame written there by a handler lands in the heap. */
+#include "cli/cli.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+static atomic_int caught;
+
+static void *wait_for_signals(void *set) {
+    static const char words[] = "\ninterrupted: finishing and saving; once more to exit at once\n";
+    for (int number; sigwait(set, &number) == 0;) {
+        if (atomic_load(&caught)) _exit(128 + number);
+        atomic_store(&caught, number);
+        ssize_t ignored = write(STDERR_FILENO, words, sizeof words - 1);
+        (void)ignored;
+    }
+    return NULL;
+}
+
+/* A signal that the parent ignores (nohup, a script's background job) stays ignored. */
+static void add_unless_ignored(sigset_t *set, int number) {
+    struct sigaction now;
+    if (sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(set, number);
+}
+
+void cli_watch_signals(void) {
+    static sigset_t set;
+    pthread_t thread;
+    sigemptyset(&set);
+    add_unless_ignored(&set, SIGINT);
+    add_unless_ignored(&set, SIGTERM);
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, not a death */
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (pthread_create(&thread, NULL, wait_for_signals, &set) == 0) pthread_detach(thread);
+    else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+bool cli_stop_requested(void *unused) {
+    (void)unused;
+    return atomic_load(&caught) != 0;
+}
+
+int cli_stop_code(void) {
+    int number = atomic_load(&caught);
+    return number ? 128 + number : CLI_FAILED;
+}
