@@ -9,6 +9,8 @@ Order inside attention: project; gate on query, key or value; q/k norm; RoPE on 
 softmax attention; sdpa_norm; sdpa_silu; gate on the attention output ("sdpa"); o_proj; gate on the output. The gate reads
 the same normed hidden state as q, k and v, or is one learned tensor (gate_input "none").
 """
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -42,10 +44,13 @@ class SluiceRMSNorm(nn.Module):
 
 
 class SluiceRotaryEmbedding(nn.Module):
-    """cos and sin [B,T,rotary_dim] of the positions; None when nothing rotates."""
+    """cos and sin [B,T,rotary_dim] of the positions for one kind of layer; None when nothing rotates."""
 
-    def __init__(self, config):
+    def __init__(self, config, kind):
         super().__init__()
+        if kind in config.rope_parameters:  # keyed by the kind of layer
+            parameters, config = config.rope_parameters[kind], copy.copy(config)
+            config.rope_parameters = parameters
         self.config = config
         self.max_seq_len_cached = self.original_max_seq_len = config.max_position_embeddings
         self.rope_type = config.rope_parameters["rope_type"]
@@ -224,7 +229,7 @@ class SluiceModel(SluicePreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
         self.layers = nn.ModuleList(SluiceDecoderLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = SluiceRMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.rotary_emb = SluiceRotaryEmbedding(config)
+        self.rotary_emb = nn.ModuleDict({kind: SluiceRotaryEmbedding(config, kind) for kind in sorted(set(config.layer_types))})
         self.post_init()
 
     def masks(self, **kwargs):
@@ -246,10 +251,10 @@ class SluiceModel(SluicePreTrainedModel):
         if not isinstance(attention_mask, dict):
             masks = self.masks(inputs_embeds=h, attention_mask=attention_mask, past_key_values=past_key_values,
                                position_ids=position_ids)
-        tables = self.rotary_emb(h, position_ids)
+        tables = {kind: rotary(h, position_ids) for kind, rotary in self.rotary_emb.items()}
         states = [h]
         for layer, kind in zip(self.layers, self.config.layer_types):
-            h = layer(h, position_embeddings=tables, attention_mask=masks[kind], past_key_values=past_key_values)
+            h = layer(h, position_embeddings=tables[kind], attention_mask=masks[kind], past_key_values=past_key_values)
             states.append(h)
         h = self.norm(h)
         states[-1] = h

@@ -23,8 +23,19 @@ static sluice_status duplicate_key(const char *text, const json_error_t *je, con
                         length < 300 ? length : 300, text + begin);
 }
 
+/* Parsing takes some tens of bytes for every value, which a short text can have many of. */
+static bool too_many_values(const char *text, size_t size) {
+    enum { LIMIT = 8 << 20 };
+    size_t values = 0;
+    for (size_t i = 0; i < size; i++) values += text[i] == ',' || text[i] == ':';
+    return values > LIMIT;
+}
+
 sluice_status sluice__json_parse(json_t **root, const char *text, size_t size, const char *file, sluice_error *err) {
     json_error_t je;
+    *root = NULL;
+    if (too_many_values(text, size))
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: more than 8 million JSON values", file);
     *root = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
     if (*root) return SLUICE_OK;
     if (json_error_code(&je) == json_error_duplicate_key && je.position > 0 && (size_t)je.position <= size)

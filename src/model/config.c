@@ -3,7 +3,7 @@
  * what is particular to it. Every count has a limit, so that no later product can overflow 64 bits: the largest
  * model these limits allow has fewer than 2^60 parameters. */
 #include "model/config.h"
-#include "base/log.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "model/family.h"
 #include <math.h>
@@ -15,7 +15,8 @@ enum {
     MAX_LAYERS = 1 << 12,
     MAX_HEADS = 1 << 12,
     MAX_HEAD_DIM = 1 << 12,
-    MAX_POSITIONS = 1 << 30
+    MAX_POSITIONS = 1 << 30,
+    MAX_CONFIG = 4 << 20 /* bytes of a config.json */
 };
 
 /* ---- readers shared by families ---- */
@@ -89,10 +90,21 @@ static sluice_status read_token(const sluice__config_reader *r, const char *key,
     return SLUICE_OK;
 }
 
+static sluice_status refuse_quantised(const sluice__config_reader *r, sluice_error *err) {
+    sluice__json q = sluice__json_get(&r->json, "quantization_config");
+    if (!q.value) q = sluice__json_get(&r->root, "quantization_config");
+    if (!q.value) return SLUICE_OK;
+    const char *method = json_string_value(json_object_get(q.value, "quant_method"));
+    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                        "%s: %s: quantised weights%s%.40s%s are not supported by this version", q.file, q.path,
+                        method ? " (" : "", method ? method : "", method ? ")" : "");
+}
+
 static sluice_status read_top(sluice__config_reader *r, sluice_error *err) {
     sluice_config *c = r->config;
     const sluice__family_defaults *d = &r->family->defaults;
     const char *type = "sluice", *act = "silu";
+    SLUICE__TRY(refuse_quantised(r, err));
     SLUICE__TRY(sluice__json_string(&r->json, "model_type", false, &type, err));
     snprintf(c->model_type, sizeof c->model_type, "%s", type);
     SLUICE__TRY(read_sizes(r, err));
@@ -119,7 +131,9 @@ static sluice_status read_layer(const sluice__config_reader *r, sluice_layer_spe
     const sluice__family_defaults *d = &r->family->defaults;
     SLUICE__TRY(read_count(&r->json, "num_attention_heads", d->num_attention_heads, MAX_HEADS,
                            &l->num_attention_heads, err));
-    int kv = d->num_key_value_heads ? d->num_key_value_heads : l->num_attention_heads;
+    /* In transformers' classes an explicit null means as many as query heads, whatever the default. */
+    bool null = !d->num_attention_heads && json_is_null(json_object_get(r->json.value, "num_key_value_heads"));
+    int kv = d->num_key_value_heads && !null ? d->num_key_value_heads : l->num_attention_heads;
     SLUICE__TRY(read_count(&r->json, "num_key_value_heads", kv, MAX_HEADS, &l->num_key_value_heads, err));
     if (l->num_attention_heads % l->num_key_value_heads)
         return sluice__json_fail(&r->json, "num_key_value_heads", err,
@@ -290,7 +304,12 @@ sluice_status sluice__config_read_file(sluice_config *out, sluice__file_layout *
                                        sluice_error *err) {
     *out = (sluice_config){0};
     json_t *root;
-    SLUICE__TRY(sluice__json_load(&root, path, err));
+    char *text;
+    size_t size;
+    SLUICE__TRY(sluice__read_file(&text, &size, path, MAX_CONFIG, err));
+    sluice_status parsed = sluice__json_parse(&root, text, size, path, err);
+    sluice__free(text);
+    if (parsed != SLUICE_OK) return parsed;
     sluice__json view = sluice__json_view(root, path);
     sluice_status st = sluice__config_read(out, layout, &view, err);
     json_decref(root);
@@ -331,6 +350,30 @@ sluice_status sluice__config_copy(sluice_config *out, const sluice_config *in, s
         st = sluice__rope_copy(&out->layers[i].rope, &in->layers[i].rope, err);
     if (st != SLUICE_OK) sluice_config_free(out);
     return st;
+}
+
+static sluice_status check_layer(const sluice_config *c, int i, sluice_error *err) {
+    const sluice_layer_spec *l = &c->layers[i];
+    bool heads = l->num_attention_heads > 0 && l->num_attention_heads <= MAX_HEADS &&
+                 l->num_key_value_heads > 0 && l->num_attention_heads % l->num_key_value_heads == 0;
+    bool sizes = l->head_dim > 0 && l->head_dim <= MAX_HEAD_DIM && l->intermediate_size > 0 &&
+                 l->intermediate_size <= MAX_WIDTH && l->sliding_window >= 0;
+    const sluice_rope_spec *r = &l->rope;
+    bool rope = !r->enabled ||
+                (r->rotary_dim > 0 && r->rotary_dim <= l->head_dim && r->rotary_dim % 2 == 0 && r->theta > 1);
+    if (heads && sizes && rope) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "layer %d of the configuration: impossible %s", i,
+                        !heads   ? "head counts"
+                        : !sizes ? "sizes"
+                                 : "RoPE");
+}
+
+sluice_status sluice__config_check(const sluice_config *c, sluice_error *err) {
+    if (c->vocab_size < 1 || c->vocab_size > MAX_VOCAB || c->hidden_size < 1 || c->hidden_size > MAX_WIDTH ||
+        c->num_hidden_layers < 1 || c->num_hidden_layers > MAX_LAYERS || !c->layers)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the configuration has impossible sizes or no layers");
+    for (int i = 0; i < c->num_hidden_layers; i++) SLUICE__TRY(check_layer(c, i, err));
+    return SLUICE_OK;
 }
 
 sluice_status sluice__config_override_rope(sluice_config *config, const char *json, sluice_error *err) {

@@ -20,6 +20,8 @@ sluice_status sluice__config_read(sluice_config *out, sluice__file_layout *layou
 /* The same from a file. */
 sluice_status sluice__config_read_file(sluice_config *out, sluice__file_layout *layout, const char *path,
                                        sluice_error *err);
+/* Refuses sizes that no reader would let through, for configurations that a caller made by hand. */
+sluice_status sluice__config_check(const sluice_config *config, sluice_error *err);
 sluice_status sluice__config_copy(sluice_config *out, const sluice_config *in, sluice_error *err);
 
 /* Replaces the RoPE of every layer by the one that a rope_parameters object describes. */
@@ -33,6 +35,7 @@ sluice_status sluice__rope_read(sluice_rope_spec *out, const sluice__json *json,
                                 sluice_error *err);
 void sluice__rope_free(sluice_rope_spec *rope);
 sluice_status sluice__rope_copy(sluice_rope_spec *out, const sluice_rope_spec *in, sluice_error *err);
+bool sluice__rope_equal(const sluice_rope_spec *a, const sluice_rope_spec *b);
 /* The rope_parameters object of a spec; NULL when out of memory. */
 json_t *sluice__rope_to_json(const sluice_rope_spec *rope, int head_dim);
 #endif

@@ -186,6 +186,23 @@ sluice_status sluice__rope_copy(sluice_rope_spec *out, const sluice_rope_spec *i
     return SLUICE_OK;
 }
 
+static bool same_factors(const double *a, const double *b, int count) {
+    return a && b ? !memcmp(a, b, (size_t)count * sizeof *a) : a == b;
+}
+
+bool sluice__rope_equal(const sluice_rope_spec *a, const sluice_rope_spec *b) {
+    if (!a->enabled || !b->enabled) return a->enabled == b->enabled;
+    return a->theta == b->theta && a->rotary_dim == b->rotary_dim && a->type == b->type &&
+           a->factor == b->factor &&
+           a->original_max_position_embeddings == b->original_max_position_embeddings &&
+           a->attention_factor == b->attention_factor && a->beta_fast == b->beta_fast &&
+           a->beta_slow == b->beta_slow && a->mscale == b->mscale && a->mscale_all_dim == b->mscale_all_dim &&
+           a->truncate == b->truncate && a->low_freq_factor == b->low_freq_factor &&
+           a->high_freq_factor == b->high_freq_factor &&
+           same_factors(a->long_factor, b->long_factor, a->rotary_dim / 2) &&
+           same_factors(a->short_factor, b->short_factor, a->rotary_dim / 2);
+}
+
 /* ---- writing ---- */
 
 static int set_real(json_t *o, const char *key, double value) {

@@ -5,6 +5,7 @@
  * gate, and that has q/k norm always. */
 #include "base/memory.h"
 #include "model/save.h"
+#include <math.h>
 
 static int set_int(json_t *o, const char *key, int64_t value) {
     return json_object_set_new(o, key, json_integer(value));
@@ -26,10 +27,29 @@ static int set_token(json_t *o, const char *key, int id) {
     return json_object_set_new(o, key, id < 0 ? json_null() : json_integer(id));
 }
 
+/* The first layer that slides, or does not; NULL when there is none. */
+static const sluice_layer_spec *first_of_kind(const sluice_config *c, bool sliding) {
+    for (int i = 0; i < c->num_hidden_layers; i++)
+        if ((c->layers[i].sliding_window > 0) == sliding) return &c->layers[i];
+    return NULL;
+}
+
+/* Whether both kinds of layers rotate alike. */
+static bool one_rope(const sluice_config *c) {
+    const sluice_layer_spec *full = first_of_kind(c, false), *sliding = first_of_kind(c, true);
+    return !full || !sliding || sluice__rope_equal(&full->rope, &sliding->rope);
+}
+
+static json_t *rope_json(const sluice_config *c) {
+    const sluice_layer_spec *full = first_of_kind(c, false), *sliding = first_of_kind(c, true);
+    if (one_rope(c)) return sluice__rope_to_json(&c->layers[0].rope, c->layers[0].head_dim);
+    return json_pack("{s:o, s:o}", "full_attention", sluice__rope_to_json(&full->rope, full->head_dim),
+                     "sliding_attention", sluice__rope_to_json(&sliding->rope, sliding->head_dim));
+}
+
 /* Keys that every class reads alike. */
 static int write_common(json_t *o, const sluice_config *c) {
     const sluice_layer_spec *l = &c->layers[0];
-    json_t *rope = sluice__rope_to_json(&l->rope, l->head_dim);
     return set_int(o, "vocab_size", c->vocab_size) | set_int(o, "hidden_size", c->hidden_size) |
            set_int(o, "intermediate_size", l->intermediate_size) |
            set_int(o, "num_hidden_layers", c->num_hidden_layers) |
@@ -42,13 +62,12 @@ static int write_common(json_t *o, const sluice_config *c) {
            set_bool(o, "tie_word_embeddings", c->tie_word_embeddings) |
            set_token(o, "bos_token_id", c->bos_token_id) | set_token(o, "eos_token_id", c->eos_token_id) |
            set_token(o, "pad_token_id", c->pad_token_id) | set_text(o, "torch_dtype", "float32") |
-           json_object_set_new(o, "rope_parameters", rope);
+           json_object_set_new(o, "rope_parameters", rope_json(c));
 }
 
 static int window_of(const sluice_config *c) {
-    for (int i = 0; i < c->num_hidden_layers; i++)
-        if (c->layers[i].sliding_window) return c->layers[i].sliding_window;
-    return 0;
+    const sluice_layer_spec *sliding = first_of_kind(c, true);
+    return sliding ? sliding->sliding_window : 0;
 }
 
 static int write_kinds(json_t *o, const sluice_config *c) {
@@ -146,7 +165,42 @@ static const sluice__target targets[] = {
 const sluice__target sluice__target_native = {&sluice__family_sluice, "sluice", "SluiceForCausalLM", NULL,
                                               write_native};
 
+static bool same_gate(const sluice_gate_spec *a, const sluice_gate_spec *b) {
+    return a->position == b->position && a->granularity == b->granularity && a->op == b->op && a->act == b->act &&
+           a->shared == b->shared && a->share_mean_logit == b->share_mean_logit && a->input_none == b->input_none;
+}
+
+/* Everything but the window and, between the kinds, RoPE. */
+static bool alike(const sluice_layer_spec *a, const sluice_layer_spec *b) {
+    bool kind = (a->sliding_window > 0) == (b->sliding_window > 0);
+    return a->num_attention_heads == b->num_attention_heads &&
+           a->num_key_value_heads == b->num_key_value_heads && a->head_dim == b->head_dim &&
+           a->attention_scale == b->attention_scale && a->qk_norm == b->qk_norm && a->qkv_bias == b->qkv_bias &&
+           a->o_bias == b->o_bias && same_gate(&a->gate, &b->gate) &&
+           a->sdpa_norm == b->sdpa_norm && a->sdpa_silu == b->sdpa_silu &&
+           a->intermediate_size == b->intermediate_size && a->sandwich_norm == b->sandwich_norm &&
+           a->residual_clip == b->residual_clip &&
+           (!kind || (a->sliding_window == b->sliding_window && sluice__rope_equal(&a->rope, &b->rope)));
+}
+
+sluice_status sluice__config_check_writable(const sluice_config *c, sluice_error *err) {
+    const sluice_layer_spec *kinds[] = {first_of_kind(c, false), first_of_kind(c, true)};
+    for (int i = 0; i < c->num_hidden_layers; i++)
+        for (int k = 0; k < 2; k++)
+            if (kinds[k] && !alike(&c->layers[i], kinds[k]))
+                return sluice__fail(
+                    err, SLUICE_ERR_UNSUPPORTED,
+                    "layer %d differs from others in more than its window: no config.json of ours says that",
+                    i);
+    const sluice_layer_spec *l = &c->layers[0];
+    if (fabs((double)l->attention_scale * sqrt(l->head_dim) - 1) > 1e-6)
+        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                            "an attention scale other than 1/sqrt(head_dim) cannot be saved");
+    return SLUICE_OK;
+}
+
 const sluice__target *sluice__target_of(const sluice_config *config) {
+    if (!one_rope(config)) return NULL;
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         if (targets[i].fits(config)) return &targets[i];
     return NULL;

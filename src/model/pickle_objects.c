@@ -111,6 +111,15 @@ static bool fits(sluice__pickle_tensor *t, const sluice__pickle_storage *s) {
     return last < s->count;
 }
 
+/* A tensor is made right behind its key, which is then the topmost text on the stack. */
+static sluice_status refuse_tensor(const machine *m, sluice_error *err, const char *what) {
+    const int *stack = m->stack.data;
+    const value *key = m->stack.count ? value_at(m, stack[m->stack.count - 1]) : NULL;
+    if (!key || key->kind != SLUICE__PICKLE_TEXT) return refuse(m, err, what);
+    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: damaged pickle: tensor %.*s: %s", m->file,
+                        key->text.length < 200 ? key->text.length : 200, key->text.data, what);
+}
+
 static sluice_status rebuild_tensor(machine *m, const int *part, int parts, sluice_error *err) {
     sluice__pickle_tensor t = {0};
     int strides;
@@ -118,11 +127,11 @@ static sluice_status rebuild_tensor(machine *m, const int *part, int parts, slui
         value_at(m, part[1])->kind != SLUICE__PICKLE_INT || value_at(m, part[1])->integer < 0 ||
         !read_sizes(m, part[2], t.shape, &t.ndim) || !read_sizes(m, part[3], t.stride, &strides) ||
         strides != t.ndim)
-        return refuse(m, err, "a tensor without storage, offset, sizes and strides");
+        return refuse_tensor(m, err, "expected storage, offset, sizes and as many strides");
     t.storage = value_at(m, part[0])->index;
     t.offset = value_at(m, part[1])->integer;
     if (!fits(&t, sluice__pickle_storage_of(m, t.storage)))
-        return refuse(m, err, "a tensor reaches beyond its storage");
+        return refuse_tensor(m, err, "its elements reach beyond its storage");
     SLUICE__TRY(reserve(m, &m->tensors, m->tensors.count + 1, sizeof t, err));
     ((sluice__pickle_tensor *)m->tensors.data)[m->tensors.count] = t;
     return push(m, (value){.kind = SLUICE__PICKLE_TENSOR, .index = m->tensors.count++}, err);

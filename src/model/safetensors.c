@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LENGTH_FIELD = 8, MAX_HEADER = 100 << 20, MAX_TENSORS = 1 << 20, ALIGNMENT = 64 };
+enum { LENGTH_FIELD = 8, MAX_HEADER = 64 << 20, MAX_TENSORS = 1 << 20, ALIGNMENT = 64 };
 
 struct sluice__safetensors {
     sluice__map map;

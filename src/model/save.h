@@ -14,6 +14,9 @@ typedef struct sluice__target {
     int (*write)(json_t *object, const sluice_config *config); /* 0 on success */
 } sluice__target;
 
+/* A config.json describes all layers at once: refuses a model whose layers differ where it cannot say so. */
+sluice_status sluice__config_check_writable(const sluice_config *config, sluice_error *err);
+
 extern const sluice__target sluice__target_native;
 /* The class of transformers that expresses the model, or NULL. */
 const sluice__target *sluice__target_of(const sluice_config *config);

@@ -165,6 +165,7 @@ sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, 
                                sluice_error *err) {
     *out = NULL;
     sluice_config copy;
+    SLUICE__TRY(sluice__config_check(config, err));
     SLUICE__TRY(sluice__config_copy(&copy, config, err));
     copy.norm = SLUICE_NORM_PLAIN;
     copy.gate_packing = SLUICE_GATE_OWN_TENSOR;

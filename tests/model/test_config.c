@@ -110,6 +110,9 @@ static const struct {
      "\"num_attention_heads\": 7}",
      SLUICE_ERR_CONFIG,
      {"hidden_size", "num_attention_heads", "head_dim"}},
+    {"{" HF("llama") ", \"quantization_config\": {\"quant_method\": \"awq\"}}",
+     SLUICE_ERR_UNSUPPORTED,
+     {"quantization_config", "awq"}},
     /* gates */
     {"{\"gate_position\": \"sdap\"}", SLUICE_ERR_CONFIG, {"gate_position", "sdap", "sdpa"}},
     {"{\"gate_postion\": \"sdpa\"}", SLUICE_ERR_CONFIG, {"gate_postion", "gate_position"}},
@@ -196,6 +199,9 @@ static void family_defaults(void **state) {
     sluice_config_free(&c);
     c = parse_ok("{" QWEN("qwen2") "}");
     assert_true(c.layers[0].qkv_bias && !c.layers[0].o_bias && !c.layers[0].qk_norm && c.bos_token_id == -1);
+    sluice_config_free(&c);
+    c = parse_ok("{" HF("qwen3") ", \"num_key_value_heads\": null}");
+    assert_int_equal(c.layers[0].num_key_value_heads, 8);
     sluice_config_free(&c);
     c = parse_ok("{" HF("qwen3") ", \"num_key_value_heads\": 2}");
     assert_true(c.layers[0].head_dim == 128 && c.layers[0].qk_norm && !c.layers[0].qkv_bias &&

@@ -112,6 +112,10 @@ static const struct {
     {"{" SIZES "\"gate_position\": \"sdpa\", \"gate_act\": \"silu\"}", NULL},
     {"{" SIZES "\"gate_position\": \"sdpa\", \"gate_op\": \"add\", \"gate_act\": \"identity\"}", NULL},
     {"{" SIZES "\"sandwich_norm\": true}", NULL},
+    {"{" SIZES "\"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", \"full_attention\"], "
+               "\"rope_parameters\": "
+     "{\"full_attention\": {\"rope_theta\": 100}, \"sliding_attention\": {\"rope_theta\": 200}}}",
+     NULL},
     {"{" SIZES "\"residual_clip\": 0.5}", NULL},
 };
 
@@ -155,6 +159,31 @@ static void saved_models_come_back(void **state) {
     }
 }
 
+/* Layers that differ where config.json cannot say so are refused before anything is written. */
+static void layers_must_be_alike(void **state) {
+    (void)state;
+    sluice_error err = {0};
+    sluice_config config;
+    sluice_model *m;
+    const char *dir = test_temp_dir();
+    assert_ok_err(sluice_config_parse(&config, "{" SIZES "\"use_qk_norm\": true}", "config", &err), &err);
+    config.layers[1].qk_norm = false;
+    assert_ok_err(sluice_model_new(&m, &config, 1, &err), &err);
+    assert_int_equal(sluice_model_save(m, dir, SLUICE_SAVE_NATIVE, &err), SLUICE_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "layer 1"));
+    char *path = sluice__path_join(dir, "config.json");
+    assert_false(sluice__is_file(path));
+    sluice__free(path);
+    sluice_model_free(m);
+    config.layers[1].head_dim = 0;
+    assert_int_equal(sluice_model_new(&m, &config, 1, &err), SLUICE_ERR_ARGUMENT);
+    config.layers[1].head_dim = 8;
+    config.layers[0].num_key_value_heads = 3;
+    assert_int_equal(sluice_model_new(&m, &config, 1, &err), SLUICE_ERR_ARGUMENT);
+    assert_null(m);
+    sluice_config_free(&config);
+}
+
 /* A damaged export whose repeated gate rows differ is refused, not averaged. */
 static void repeated_rows_are_checked(void **state) {
     (void)state;
@@ -179,6 +208,7 @@ static void repeated_rows_are_checked(void **state) {
 int main(int argc, char **argv) {
     if (argc == 5 && !strcmp(argv[1], "write")) return tool(argv[2], argv[3], argv[4]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(saved_models_come_back),
-                                       cmocka_unit_test(repeated_rows_are_checked)};
+                                       cmocka_unit_test(repeated_rows_are_checked),
+                                       cmocka_unit_test(layers_must_be_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

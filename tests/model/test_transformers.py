@@ -63,6 +63,8 @@ OURS = {
     "partial_yarn": {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}},
     "no_qk_norm_gate": {**SDPA, "use_qk_norm": False, "partial_rotary_factor": 0.25},
     "window": {**WINDOW, **SDPA},
+    "rope_by_kind": {**WINDOW, "rope_parameters": {"full_attention": {"rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+                                                   "sliding_attention": {**YARN, "rope_theta": 300.0}}},
     "sandwich": {"sandwich_norm": True},
     "clip": {"residual_clip": 0.5},
     "silu": {**SDPA, "gate_act": "silu"},
