@@ -76,15 +76,18 @@ static sluice_status spell_bytes(sluice_tokenizer *tok, sluice_error *err) {
     bool fallback = !needed && tok->byte_fallback;
     if (!needed && !fallback) return SLUICE_OK;
     sluice__vocab *v = &tok->vocab;
-    SLUICE__TRY(sluice__vocab_reserve(v, (size_t)v->size, v->arena_size * 2 + 1, err));
+    size_t room = v->arena_size * 2 + 1;
+    for (int i = 0; i < tok->num_added; i++) room += tok->added[i].normal_size + 1;
+    SLUICE__TRY(sluice__vocab_reserve(v, (size_t)v->size, room, err));
     for (unsigned b = 0; b < 256 && fallback; b++)
         if (tok->symbol[b] >= 0) sluice__vocab_set_bytes(v, tok->symbol[b], &(char){(char)b}, 1);
     sluice__strbuf bytes = {0};
     for (int32_t id = 0; id < v->size && needed; id++) {
         if (!v->tokens[id].flags) continue;
+        sluice__span text = sluice__decoded_text(tok, id);
         bytes.size = 0;
-        if (sluice__add_byte_chars(&bytes, (sluice__span){sluice__token_text(v, id), v->tokens[id].text_size}) && bytes.size)
-            sluice__vocab_set_bytes(v, id, bytes.data, bytes.size);
+        if (sluice__add_byte_chars(&bytes, text)) text = (sluice__span){bytes.data ? bytes.data : "", bytes.size};
+        sluice__vocab_set_bytes(v, id, text.data, text.size);
     }
     sluice_status st = bytes.failed ? sluice__no_memory(err, v->arena_size, "a vocabulary") : SLUICE_OK;
     sluice__strbuf_free(&bytes);
@@ -137,9 +140,9 @@ static sluice_status parts(sluice_tokenizer *tok, const sluice__json *root, slui
         return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.unk_token: \"%.60s\" is not in model.vocab", tok->name, unk);
     SLUICE__TRY(byte_tokens(tok, err));
     SLUICE__TRY(byte_pairs(tok, err));
+    SLUICE__TRY(sluice__build_tries(tok, err));
     SLUICE__TRY(spell_bytes(tok, err));
-    if (tok->ignore_merges && tok->byte_level) SLUICE__TRY(sluice__vocab_index_bytes(&tok->vocab, err));
-    return sluice__build_tries(tok, err);
+    return tok->ignore_merges && tok->byte_level ? sluice__vocab_index_bytes(&tok->vocab, err) : SLUICE_OK;
 }
 
 /* What the steps together allow. */
@@ -275,6 +278,7 @@ void sluice_tokenizer_free(sluice_tokenizer *tok) {
         sluice__free(tok->dec[i].content);
     }
     sluice__vocab_free(&tok->vocab);
+    for (int i = 0; i < tok->num_added; i++) sluice__free(tok->added[i].normal);
     sluice__free(tok->byte_pairs);
     sluice__free(tok->added);
     sluice__free(tok->raw_trie.nodes);

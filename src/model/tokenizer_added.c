@@ -44,24 +44,41 @@ static bool trie_add(sluice__trie *t, const char *text, size_t size, int token) 
     return node != 0;
 }
 
-sluice_status sluice__build_tries(sluice_tokenizer *tok, sluice_error *err) {
-    sluice__encoder *e = NULL;
-    sluice_status st = SLUICE_OK;
-    for (int i = 0; i < tok->num_added && st == SLUICE_OK; i++) {
-        const sluice__added *a = &tok->added[i];
-        const sluice__token *t = &tok->vocab.tokens[a->id];
-        sluice__span text = {sluice__token_text(&tok->vocab, a->id), t->text_size};
-        if (a->normalized) {
-            if (!e) st = sluice__encoder_get(&e, tok, err);
-            if (st == SLUICE_OK) st = sluice__normalize(e, text.data, text.size, &text, err);
-        }
-        if (st != SLUICE_OK || !text.size) continue;
-        if (!trie_add(a->normalized ? &tok->normalized_trie : &tok->raw_trie, text.data, text.size, i))
-            st = sluice__no_memory(err, text.size, "added tokens");
-        if (a->rstrip || memchr(text.data, ' ', text.size) || memchr(text.data, '\n', text.size)) tok->added_blocks_cuts = true;
+/* The content of an added token after the normalisers. */
+static sluice_status normalize_content(sluice_tokenizer *tok, sluice__added *a, sluice__span *text, sluice_error *err) {
+    sluice__encoder *e;
+    sluice__span normal;
+    SLUICE__TRY(sluice__encoder_get(&e, tok, err));
+    sluice_status st = sluice__normalize(e, text->data, text->size, &normal, err);
+    if (st == SLUICE_OK && (normal.size != text->size || memcmp(normal.data, text->data, normal.size))) {
+        a->normal = sluice__strndup(normal.data, normal.size);
+        a->normal_size = normal.size;
+        tok->vocab.tokens[a->id].flags |= SLUICE__TOKEN_NORMALIZED;
+        if (!a->normal) st = sluice__no_memory(err, normal.size, "added tokens");
+        *text = (sluice__span){a->normal, normal.size};
     }
-    if (e) sluice__encoder_put(e);
+    sluice__encoder_put(e);
     return st;
+}
+
+sluice_status sluice__build_tries(sluice_tokenizer *tok, sluice_error *err) {
+    for (int i = 0; i < tok->num_added; i++) {
+        sluice__added *a = &tok->added[i];
+        sluice__span text = {sluice__token_text(&tok->vocab, a->id), tok->vocab.tokens[a->id].text_size};
+        if (a->normalized && tok->num_norm) SLUICE__TRY(normalize_content(tok, a, &text, err));
+        if (!text.size) continue;
+        if (!trie_add(a->normalized ? &tok->normalized_trie : &tok->raw_trie, text.data, text.size, i))
+            return sluice__no_memory(err, text.size, "added tokens");
+        if (a->lstrip || a->rstrip || memchr(text.data, ' ', text.size) || memchr(text.data, '\n', text.size)) tok->added_blocks_cuts = true;
+    }
+    return SLUICE_OK;
+}
+
+sluice__span sluice__decoded_text(const sluice_tokenizer *tok, int32_t id) {
+    const sluice__token *t = &tok->vocab.tokens[id];
+    for (int i = 0; i < tok->num_added && t->flags & SLUICE__TOKEN_NORMALIZED; i++)
+        if (tok->added[i].id == id) return (sluice__span){tok->added[i].normal, tok->added[i].normal_size};
+    return (sluice__span){tok->vocab.arena + t->text, t->text_size};
 }
 
 static const unsigned char *candidate(const sluice__trie *t, const unsigned char *p, const unsigned char *end) {

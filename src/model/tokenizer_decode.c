@@ -210,7 +210,8 @@ static sluice_status decode_list(const sluice_tokenizer *tok, const int32_t *ids
     for (size_t i = 0; i < count && st == SLUICE_OK; i++) {
         if (skipped(tok, ids[i], skip_special)) continue;
         if (!tok->num_dec && a.count) sluice__strbuf_puts(&a.text, " "); /* without a decoder: words */
-        sluice__strbuf_add(&a.text, sluice__token_text(&tok->vocab, ids[i]), tok->vocab.tokens[ids[i]].text_size);
+        sluice__span t = sluice__decoded_text(tok, ids[i]);
+        sluice__strbuf_add(&a.text, t.data, t.size);
         st = end_piece(&a, err);
     }
     for (int i = 0; i < tok->num_dec && st == SLUICE_OK; i++) {

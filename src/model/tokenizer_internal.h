@@ -27,7 +27,7 @@ typedef struct sluice__span {
 } sluice__span;
 
 /* ---- vocabulary ---- */
-enum { SLUICE__TOKEN_MODEL = 1, SLUICE__TOKEN_ADDED = 2, SLUICE__TOKEN_SPECIAL = 4 };
+enum { SLUICE__TOKEN_MODEL = 1, SLUICE__TOKEN_ADDED = 2, SLUICE__TOKEN_SPECIAL = 4, SLUICE__TOKEN_NORMALIZED = 8 };
 typedef struct sluice__token {
     uint32_t text, text_size;   /* spelling in the file; offset into vocab.arena */
     uint32_t bytes, bytes_size; /* what it decodes to */
@@ -264,6 +264,8 @@ typedef struct sluice__dec_step {
 /* ---- added tokens (tokenizer_added.c) ---- */
 typedef struct sluice__added {
     int32_t id;
+    char *normal; /* the normalised content, by which it is found and as which it is decoded, when that is another text */
+    size_t normal_size;
     bool single_word, lstrip, rstrip, special, normalized;
 } sluice__added;
 typedef struct sluice__trie_node {
@@ -279,6 +281,8 @@ typedef struct sluice__trie {
     int num_first, only; /* different first bytes; one of them */
 } sluice__trie;
 
+/* What decoders get for a token: its spelling, or what normalisers make of an added token. */
+sluice__span sluice__decoded_text(const sluice_tokenizer *tok, int32_t id);
 /* The added tokens of a well-formed text, left to right; start it as {tok, trie, text}. */
 typedef struct sluice__added_search {
     const sluice_tokenizer *tok;

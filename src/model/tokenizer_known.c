@@ -139,14 +139,37 @@ const unsigned char *sluice__known_next(const sluice__known *k, const unsigned c
     return k->gpt2 ? next_gpt2(p, end) : next_cl100k(k, p, end);
 }
 
-/* Safe places: between a letter and white space that follows it. No alternative takes a letter and then white space, and
- * none looks behind, so a match ends there and the next begins there whatever stands around. */
+/* A character that ends before p, where p > start; 0 when the bytes there are not well-formed. */
+static uint32_t char_before(at start, at p) {
+    at q = p - 1;
+    int n;
+    while (q > start && p - q < 4 && (*q & 0xC0) == 0x80) q--;
+    return sluice__utf8_length(q, p) == p - q ? sluice__utf8_get(q, &n) : 0;
+}
+
+/* Safe places, where a match always ends and the next begins whatever stands around, because no alternative looks behind:
+ *
+ *   x|" "   x not white space: no alternative takes anything else than line ends behind it
+ *   x|\n    the same for GPT-2's; in cl100k's only behind a letter or digit, as other characters take line ends along
+ *   \n|x    x not white space, in cl100k's: its alternatives take line ends up to the last of a run
+ *
+ * They stay safe when the text is normalised: no normal form turns x into something that ends in white space, and
+ * only ASCII letters and digits, which it leaves alone, are relied on to be what they are. */
+static bool is_cut(const sluice__known *k, at start, at p, at end) {
+    int n = sluice__utf8_length(p, end);
+    if (*p == ' ' || *p == '\n') {
+        uint32_t c = char_before(start, p);
+        if (c == 0 || sluice__char_is_space(c)) return false;
+        return *p == ' ' || k->gpt2 || (c < 0x80 && BIT(sluice__ascii_class[c]) & (LETTERS | NUMBERS));
+    }
+    return p[-1] == '\n' && !k->gpt2 && n && !sluice__char_is_space(sluice__utf8_get(p, &n));
+}
+
 size_t sluice__known_cut(const sluice__known *k, const char *text, size_t size) {
-    (void)k;
-    at start = (at)text;
-    for (at p = start + size; p > start + 1; p--) {
-        if (p == start + size || (*p != ' ' && *p != '\n')) continue;
-        if (p[-1] < 0x80 ? sluice__ascii_class[p[-1]] == SLUICE__CHAR_LETTER : false) return (size_t)(p - start);
+    at start = (at)text, end = start + size;
+    for (at p = end; p > start + 1;) {
+        p--;
+        if ((*p == ' ' || *p == '\n' || p[-1] == '\n') && is_cut(k, start, p, end)) return (size_t)(p - start);
     }
     return 0;
 }

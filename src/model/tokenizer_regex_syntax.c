@@ -3,7 +3,7 @@
  * reads differently, and refuses what has no counterpart:
  *
  *   \s \S        Unicode White_Space (PCRE2's \s also takes U+180E)
- *   \w \W        letters, marks, digits, connector punctuation
+ *   \w \W \b \B  letters, marks, digits, connector punctuation (PCRE2: letters, numbers, _)
  *   \h \H        hexadecimal digits (PCRE2: horizontal space)
  *   (?m)         the dot takes newlines: PCRE2's (?s). Always on here: ^ and $ at line ends.
  *   \uHHHH       \x{HHHH}
@@ -47,6 +47,12 @@ static sluice_status escape(reader *r, sluice__strbuf *out, bool in_class) {
     if (c == 'W' || c == 'H') {
         if (in_class) return refuse(r, c == 'W' ? "\\W inside a class" : "\\H inside a class");
         sluice__strbuf_printf(out, "[^%s]", c == 'W' ? WORD_SET : "0-9a-fA-F");
+        r->p += 2;
+        return SLUICE_OK;
+    }
+    if ((c == 'b' || c == 'B') && !in_class) {
+        const char *in = "(?<=[" WORD_SET "])", *not_in = "(?<![" WORD_SET "])", *to = "(?=[" WORD_SET "])", *not_to = "(?![" WORD_SET "])";
+        sluice__strbuf_printf(out, "(?:%s%s|%s%s)", in, c == 'b' ? not_to : to, not_in, c == 'b' ? to : not_to);
         r->p += 2;
         return SLUICE_OK;
     }
