@@ -8,7 +8,8 @@ function isNumber(x) {
     return typeof x === "number" && Number.isFinite(x);
 }
 
-const minusSign = (text) => text.replace(/^-/, MINUS);
+/* A proper minus, and none in front of a zero. */
+const minusSign = (text) => (/^-[0.]*$/.test(text) ? text.slice(1) : text.replace(/^-/, MINUS));
 
 /* `digits` places behind the point. */
 function fixed(x, digits) {

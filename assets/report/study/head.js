@@ -54,22 +54,9 @@ function headSection(study) {
 }
 
 function findingsSection(study) {
-    const findings = list(study.raw, "findings").filter((f) => text(f, "text"));
-    const cards = findings.map((f) => {
-        const verdict = text(f, "verdict") || "";
-        const [kind, label] = VERDICTS.get(verdict) || ["unseen", plain(verdict, 24)];
-        return el(
-            "li",
-            {class: "finding"},
-            el("span", {class: "badge " + kind}, label),
-            el(
-                "div",
-                null,
-                text(f, "id") ? el("h3", null, el("bdi", null, findingName(text(f, "id")))) : null,
-                el("p", null, el("bdi", null, plain(text(f, "text"), 600))),
-            ),
-        );
-    });
+    const cards = list(study.raw, "findings")
+        .filter((f) => text(f, "text"))
+        .map(findingCard);
     return section(
         "findings",
         "What was seen",
@@ -78,6 +65,43 @@ function findingsSection(study) {
             ? el("ol", {class: "findings"}, cards)
             : el("p", {class: "empty"}, "The results hold no findings."),
         overviewFigure(study),
+    );
+}
+
+/* With many arms a finding names each of them; past this many letters it opens on request (and on paper). */
+const LONG_FINDING = 560;
+
+function findingCard(f) {
+    const verdict = text(f, "verdict") || "";
+    const [kind, label] = VERDICTS.get(verdict) || ["unseen", plain(verdict, 24)];
+    const words = el("p", null, el("bdi", null, plain(text(f, "text"))));
+    const long = text(f, "text").length > LONG_FINDING;
+    const more = el(
+        "button",
+        {
+            type: "button",
+            class: "tool",
+            "aria-expanded": "false",
+            onclick: () => {
+                const closed = words.classList.toggle("clamped");
+                more.setAttribute("aria-expanded", String(!closed));
+                more.textContent = closed ? "All of it" : "Less";
+            },
+        },
+        "All of it",
+    );
+    if (long) words.classList.add("clamped");
+    return el(
+        "li",
+        {class: "finding"},
+        el(
+            "div",
+            {class: "finding-head"},
+            text(f, "id") ? el("h3", null, el("bdi", null, findingName(text(f, "id")))) : null,
+            el("span", {class: "badge " + kind}, label),
+        ),
+        words,
+        long ? more : null,
     );
 }
 

@@ -35,7 +35,11 @@ function machineTable(study) {
             n("data", "bytes") === null
                 ? null
                 : bytes(n("data", "bytes")) +
-                  (n("data", "documents") === null ? "" : " in " + n("data", "documents") + " documents"),
+                  (n("data", "documents") === null
+                      ? ""
+                      : " in " +
+                        n("data", "documents") +
+                        (n("data", "documents") === 1 ? " document" : " documents")),
         ],
         ["Training tokens", n("data", "train_tokens") === null ? null : count(n("data", "train_tokens"))],
         ["Held-out tokens", n("data", "heldout_tokens") === null ? null : count(n("data", "heldout_tokens"))],
