@@ -108,7 +108,9 @@ static void find_sink(json_t *out, const sluice__digest *d) {
     put_sink_heads(&b, a);
     sluice__strbuf_puts(&b, " give the first token more than 0.3 of their attention; the mean share over all heads is ");
     put_arm_spread(&b, a, sluice__run_share, 3);
-    sluice__strbuf_printf(&b, ", uniform attention would give %.3f.", a->uniform);
+    sluice__strbuf_printf(&b, ", which is %.1f", smallest(a, sluice__run_share) / a->uniform);
+    if (t.yes + t.no > 1) sluice__strbuf_printf(&b, " to %.1f", largest(a, sluice__run_share) / a->uniform);
+    sluice__strbuf_printf(&b, " times the %.3f of uniform attention.", a->uniform);
     add(out, "sink", t, &b);
 }
 
@@ -180,9 +182,9 @@ static void put_loss(sluice__strbuf *b, const sluice__digest_arm *a, const sluic
     for (int k = 0; k < p->count; k++) lower += p->arm[k]->loss - p->base[k]->loss < -same_loss;
     sluice__strbuf_printf(b, "\"%s\" ", a->label);
     put_arm_spread(b, a, sluice__run_loss, 3);
-    sluice__strbuf_printf(b, ", by %+.3f", s.mean);
-    if (s.count > 1) sluice__strbuf_printf(b, " ± %.3f at equal seed (lower in %d of %d)", s.sd, lower, p->count);
-    else sluice__strbuf_puts(b, " (one seed)");
+    sluice__strbuf_printf(b, " (%+.3f", s.mean);
+    if (s.count > 1) sluice__strbuf_printf(b, " ± %.3f at equal seed, lower in %d of %d)", s.sd, lower, p->count);
+    else sluice__strbuf_puts(b, ", one seed)");
 }
 
 static void find_loss(json_t *out, const sluice__digest *d) {
@@ -318,12 +320,12 @@ static void find_length(json_t *out, const sluice__digest *d) {
             vote(&t, p.arm[k]->rise_plain < p.base[k]->rise_plain);
             if (isfinite(p.arm[k]->rise_yarn)) vote(&t, p.arm[k]->rise_yarn < p.base[k]->rise_yarn);
         }
-        if (!b.size) sluice__strbuf_printf(&b, "Loss on the same tokens in windows %.0f times as long as in training: ", d->longest);
+        if (!b.size) sluice__strbuf_printf(&b, "Change of the loss on the same tokens in windows %.0f times as long as in training: ", d->longest);
         else sluice__strbuf_puts(&b, ", ");
         sluice__strbuf_printf(&b, "\"%s\" %+.3f", a->label, plain.mean);
         if (yarn.count) sluice__strbuf_printf(&b, " (YaRN %+.3f)", yarn.mean);
     }
-    if (b.size) sluice__strbuf_puts(&b, ". Observed means: the gated arms lose less, with plain positions and with YaRN.");
+    if (b.size) sluice__strbuf_puts(&b, ". Observed means that it rises less (or falls more) with a gate, plain and with YaRN.");
     add(out, "length", t, &b);
 }
 

@@ -17,9 +17,9 @@
 /* ---- lock ---- */
 
 sluice_status sluice__study_lock_take(sluice__study_lock *lock, const char *dir, sluice_error *err) {
+    SLUICE__TRY(sluice__make_dirs(dir, err));
     char *path = sluice__path_join(dir, "study.lock");
     if (!path) return sluice__no_memory(err, strlen(dir), "a path");
-    SLUICE__TRY(sluice__make_dirs(dir, err));
     lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     sluice_status st = SLUICE_OK;
     if (lock->fd < 0) st = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));

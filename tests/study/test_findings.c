@@ -90,9 +90,9 @@ static void expect(const sluice__digest *d, const char *id, const char *expected
 static void test_clear_case(void **state) {
     (void)state;
     sluice__digest d = two_arms();
-    EXPECT(&d, "sink", "observed", "1 to 4 of 4 heads", "0.317 ± 0.150", "0.028");
+    EXPECT(&d, "sink", "observed", "1 to 4 of 4 heads", "0.317 ± 0.150", "0.028", "7.5 to 15.1 times");
     EXPECT(&d, "gate_removes_sink", "observed", "0.011 ± 0.004", "0 of 4 heads", "0.12", "0.317");
-    EXPECT(&d, "loss", "observed", "3.524 ± 0.005", "-0.024 ± 0.003", "lower in 2 of 2", ": lower.");
+    EXPECT(&d, "loss", "observed", "3.524 ± 0.005", "(-0.024 ± 0.003 at equal seed, lower in 2 of 2)", ": lower.");
     EXPECT(&d, "first_token_peak", "observed", "3.50 (27 times the median, largest of the others 2.50)", "1.20 (11 times");
     EXPECT(&d, "massive_activations", "not observed", "No run has a massive activation");
     EXPECT(&d, "gate_sparsity", "observed", "0.110", "60 %", "20 %", "70 %", "50 %");
@@ -138,7 +138,7 @@ static void test_one_seed(void **state) {
     sluice__digest d = two_arms();
     d.arms[0].num_runs = d.arms[1].num_runs = 1;
     EXPECT(&d, "seeds", "not observed", "One seed only", "unknown");
-    EXPECT(&d, "loss", "observed", "(one seed)");
+    EXPECT(&d, "loss", "observed", ", one seed)");
     assert_null(strstr(text, "±"));
     assert_true(find(&d, "sink"));
     assert_null(strstr(text, "±"));
@@ -153,7 +153,7 @@ static void test_seeds_that_do_not_match(void **state) {
     assert_false(find(&d, "gate_removes_sink"));
     assert_false(find(&d, "cost"));
     d.arms[1].runs[1].seed = 2;
-    EXPECT(&d, "loss", "observed", "by -0.026 (one seed)");
+    EXPECT(&d, "loss", "observed", "(-0.026, one seed)");
 }
 
 static void test_failed_runs_are_left_out(void **state) {
@@ -165,7 +165,7 @@ static void test_failed_runs_are_left_out(void **state) {
     d.arms[0].runs[1].loss = d.arms[0].runs[1].share = NAN;
     EXPECT(&d, "failures", "observed", "\"no gate\" seed 2 diverged (loss is not finite at step 7)", "left out");
     EXPECT(&d, "sink", "observed", "4 of 4 heads", "0.423,");
-    EXPECT(&d, "loss", "observed", "(one seed)");
+    EXPECT(&d, "loss", "observed", ", one seed)");
     for (int a = 0; a < 2; a++)
         for (int i = 0; i < 2; i++) d.arms[a].runs[i].measured = false;
     EXPECT(&d, "failures", "observed", "seed 1", "seed 2");
@@ -198,8 +198,9 @@ static void test_other_data_is_not_compared(void **state) {
     d.arms[1].data_set = 1;
     assert_false(find(&d, "loss"));
     EXPECT(&d, "gate_removes_sink", "observed", "0.011");
-    json_t *c = json_array_get(sluice__comparisons(&d), 0);
+    json_t *list = sluice__comparisons(&d), *c = json_array_get(list, 0);
     assert_true(json_is_null(json_object_get(c, "loss_difference")) && json_is_false(json_object_get(c, "same_data")));
+    json_decref(list);
 }
 
 static void test_factors(void **state) {
