@@ -4,11 +4,9 @@
 #include "base/progress.h"
 #include "sluice/study.h"
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct options {
     cli_common common;
@@ -18,28 +16,6 @@ typedef struct options {
     long long max_steps;
     int overwrite, list;
 } options;
-
-static volatile sig_atomic_t stopping;
-
-static void on_signal(int number) {
-    static const char note[] = "\nstopping: writing checkpoints (once more to quit at once)\n";
-    (void)number;
-    if (stopping) _exit(130);
-    stopping = 1;
-    if (write(STDERR_FILENO, note, sizeof note - 1) < 0) return;
-}
-
-static bool stop_requested(void *user) {
-    (void)user;
-    return stopping != 0;
-}
-
-static void catch_signals(void) {
-    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-}
 
 /* ---- recipes ---- */
 
@@ -138,11 +114,11 @@ static int run(options *o) {
     sluice_error err = {0};
     int code = cli_start(&o->common);
     if (code != CLI_OK) return code;
-    catch_signals();
+    cli_watch_signals();
     sluice_status st = sluice_study_run(&summary, &o->params, &err);
     if (st == SLUICE_INTERRUPTED) {
         fprintf(stderr, "sluice study: interrupted; the same command continues in %s\n", summary.output_dir);
-        return CLI_FAILED;
+        return cli_stop_code();
     }
     if (st != SLUICE_OK) return cli_fail("study", &err);
     if (o->common.json) print_json(&summary);
@@ -191,7 +167,7 @@ static int dispatch(options *o, poptContext ctx) {
     o->params.arms = o->arms;
     o->params.max_steps = o->max_steps;
     o->params.overwrite = o->overwrite;
-    o->params.stop_requested = stop_requested;
+    o->params.stop_requested = cli_stop_requested;
     return run(o);
 }
 
