@@ -15,12 +15,20 @@ static void limit_onednn(void) {
     if (!(sluice_cpu_flags() & SLUICE_CPU_AVX512)) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
 }
 
+/* Multiply-adds (about 20 us of one core) below which a second thread costs more than it takes over. */
+enum { GEMM_ALONE = 1 << 20 };
+
 /* dnnl_sgemm, or false when it refuses (arguments it does not like, no memory). */
 static bool onednn_gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                         int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, limit_onednn);
-    return dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) == dnnl_success;
+    int threads = omp_get_max_threads();
+    bool alone = threads > 1 && m * n * k < GEMM_ALONE;
+    if (alone) omp_set_num_threads(1); /* oneDNN asks for no other limit; the setting is this thread's own */
+    bool done = dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) == dnnl_success;
+    if (alone) omp_set_num_threads(threads);
+    return done;
 }
 
 /* Rows of C are dealt out to the team; work counts operand elements read per thread. */

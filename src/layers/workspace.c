@@ -234,7 +234,7 @@ sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model 
                             batch, seq_len);
     plan p = {sluice_model_config(model), (int64_t)batch * seq_len, mode == SLUICE__TRAIN};
     size_t bytes = arena_bytes(&p);
-    char *base = bytes == SIZE_MAX ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_ACTIVATIONS);
+    char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_ACTIVATIONS);
     if (!base) return sluice__no_memory(err, bytes, "activations");
     sluice__workspace *ws = (void *)base;
     lay_out(&p, base, ws, NULL);

@@ -20,6 +20,12 @@ static const struct {
     {"models/paper_headwise_bias", 11},
     {"models/paper_headwise_g2", 15},
     {"models/paper_headwise_g4", 11},
+    {"models/paper_baseline_bin", 9},
+    {"models/paper_elementwise_g2_bin", 15},
+    {"models/paper_elementwise_g2_legacy", 15},
+    {"models/paper_elementwise_g4_views", 11},
+    {"models/paper_headwise_g2_bin", 15},
+    {"models/paper_headwise_shards", 11},
 };
 
 static void test_cases(void **state) {

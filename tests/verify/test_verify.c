@@ -3,7 +3,6 @@
  * error through the program: status 1, no signal, quickly, with the words that name the place. */
 #include "base/file.h"
 #include "base/json.h"
-#include "base/progress.h"
 #include "base/memory.h"
 #include "model/safetensors.h"
 #include "support/reference.h"
@@ -13,8 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
+/* Nothing may be allocated from a number in a damaged file. Sanitizers reserve address space of their own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LIMIT_MEMORY ""
+enum { SECONDS = 20 };
+#else
+#define LIMIT_MEMORY "ulimit -v 1000000; "
 enum { SECONDS = 2 };
+#endif
 
 /* A writable copy of a case. */
 static const char *copy_of(const char *name) {
@@ -224,16 +231,23 @@ static bool needs_more_layers(const char *output) {
     return strstr(output, "linear_attention") && strstr(output, "not supported");
 }
 
+/* Processor time of all programs run so far: unlike the clock it does not depend on what else the machine does. */
+static double child_seconds(void) {
+    struct rusage u;
+    getrusage(RUSAGE_CHILDREN, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
 static void check_damaged(const char *dir, const char *name) {
     char path[1200], command[2500], *output;
     snprintf(path, sizeof path, "%s/expect.json", dir);
     json_t *expect;
     assert_ok(sluice__json_load(&expect, path, NULL));
     bool ok = !strcmp(json_string_value(json_object_get(expect, "expect")), "ok");
-    snprintf(command, sizeof command, "ulimit -v 4000000; %s verify -q %s", SLUICE_PROGRAM, dir);
-    double start = sluice__now();
+    snprintf(command, sizeof command, "%s%s verify -q %s", LIMIT_MEMORY, SLUICE_PROGRAM, dir);
+    double start = child_seconds();
     int status = test_run(command, &output);
-    double seconds = sluice__now() - start;
+    double seconds = child_seconds() - start;
     bool refused = status == 1 && needs_more_layers(output); /* hybrid models */
     if (ok ? status != 0 && !refused : status != 1) fail_msg("%s: status %d\n%s", name, status, output);
     if (seconds > SECONDS) fail_msg("%s: %.1f seconds", name, seconds);
