@@ -29,6 +29,9 @@ static sluice_status check_sizes(const sluice_attention_params *p, sluice_error 
     if (p->head_dim > SLUICE__ATTENTION_MAX_HEAD_DIM)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "attention: head_dim: found %d, expected at most %d", p->head_dim,
                             SLUICE__ATTENTION_MAX_HEAD_DIM);
+    if (p->kv_len > SLUICE__ATTENTION_MAX_LEN)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "attention: kv_len: found %d, expected at most %d", p->kv_len,
+                            SLUICE__ATTENTION_MAX_LEN);
     if (p->num_heads % p->num_kv_heads)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "attention: num_heads: found %d, expected a multiple of num_kv_heads %d",
                             p->num_heads, p->num_kv_heads);

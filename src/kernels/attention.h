@@ -10,10 +10,14 @@
 
 enum {
     SLUICE__ATTENTION_MAX_HEAD_DIM = 1024,
+    SLUICE__ATTENTION_MAX_LEN = 1 << 30,
     SLUICE__ATTENTION_QUERIES = 128, /* most queries of one call of the forward kernel */
     SLUICE__ATTENTION_KEYS = 96,     /* keys of a tile: a multiple of both register block heights, 8 and 6 */
+    SLUICE__ATTENTION_DECODE = 8,    /* up to so many queries are taken row by row instead of as lanes */
+    SLUICE__ATTENTION_DECODE_KEYS = 64,
     SLUICE__ATTENTION_BACK_QUERIES = 96,
     SLUICE__ATTENTION_BACK_KEYS = 64,
+    SLUICE__ATTENTION_GRAIN = 1 << 16, /* multiply-adds (half of them) that are worth a thread */
     SLUICE__ATTENTION_VEC = 16       /* lanes of the widest vector; row lengths in scratch are multiples of it */
 };
 
@@ -46,8 +50,8 @@ static inline int64_t sluice__attention_row(const sluice_attention_params *p, in
     return ((int64_t)b * p->num_heads + h) * p->q_len + i;
 }
 
-static inline size_t sluice__attention_padded(int n) {
-    return ((size_t)n + SLUICE__ATTENTION_VEC - 1) / SLUICE__ATTENTION_VEC * SLUICE__ATTENTION_VEC;
+static inline size_t sluice__attention_padded(size_t n) {
+    return (n + SLUICE__ATTENTION_VEC - 1) / SLUICE__ATTENTION_VEC * SLUICE__ATTENTION_VEC;
 }
 
 /* What the backward pass of one head keeps per query. */
@@ -57,6 +61,15 @@ typedef struct sluice__attention_work {
     float *shift;     /* [q_len] log-sum-exp; +inf where it is -inf, so that exp(score - shift) is 0 */
     int64_t stride;   /* head_dim rounded up to SLUICE__ATTENTION_VEC */
 } sluice__attention_work;
+
+/* What a few queries have got from one range of keys, for all query heads of one key/value head: rows [group * q_len], head after
+ * head. Output is unnormalised: the sum over keys of exp(score - top) v. */
+typedef struct sluice__attention_part {
+    float *top, *sum; /* maximum of the scores, sum of exp(score - top) */
+    float *score0;    /* score of key 0, -inf where it is not in the range or not seen */
+    float *out;       /* [rows, stride] */
+    int64_t stride;   /* head_dim rounded up to SLUICE__ATTENTION_VEC */
+} sluice__attention_part;
 
 /* Floats of scratch of the backward kernel: scores and their gradients [BACK_QUERIES, BACK_KEYS]; K^T, V^T, K, dK, dV. */
 #define SLUICE__ATTENTION_BACK_SCRATCH(stride)                                                     \

@@ -18,19 +18,15 @@ typedef struct plan {
     double *dsinks;      /* [batch, num_heads] */
 } plan;
 
-static size_t up(size_t floats) {
-    return (floats + SLUICE__ATTENTION_VEC - 1) / SLUICE__ATTENTION_VEC * SLUICE__ATTENTION_VEC;
-}
-
 /* Work of one unit with `parts` sums of dq. */
 static size_t unit_size(const plan *l, int parts) {
-    return (2 + (size_t)parts) * l->head + 2 * up((size_t)l->c->p.q_len) + (size_t)parts * l->tiles;
+    return (2 + (size_t)parts) * l->head + 2 * sluice__attention_padded((size_t)l->c->p.q_len) + (size_t)parts * l->tiles;
 }
 
 /* One query head by `parts` threads (1: the calling thread). */
 static void head_backward(const plan *l, int b, int h, int parts, float *scratch) {
     const sluice__attention_call *c = l->c;
-    size_t rows = up((size_t)c->p.q_len);
+    size_t rows = sluice__attention_padded((size_t)c->p.q_len);
     sluice__attention_work w = {.q = scratch, .dout = scratch + l->head, .row_sum = scratch + 2 * l->head,
                                 .shift = scratch + 2 * l->head + rows, .stride = l->stride};
     float *dq = w.shift + rows, *tiles = dq + (size_t)parts * l->head;
@@ -66,10 +62,10 @@ static void add_dsinks(const plan *l) {
 
 sluice_status sluice__attention_backward(const sluice__attention_call *c) {
     const sluice_attention_params *p = &c->p;
-    plan l = {.c = c, .stride = (int64_t)sluice__attention_padded(p->head_dim)};
+    plan l = {.c = c, .stride = (int64_t)sluice__attention_padded((size_t)p->head_dim)};
     sluice__attention_choose(&l.k, sluice_cpu_flags());
     l.head = (size_t)p->q_len * (size_t)l.stride;
-    l.tiles = up(SLUICE__ATTENTION_BACK_SCRATCH(l.stride));
+    l.tiles = sluice__attention_padded(SLUICE__ATTENTION_BACK_SCRATCH(l.stride));
     l.blocks = (p->kv_len + SLUICE__ATTENTION_BACK_KEYS - 1) / SLUICE__ATTENTION_BACK_KEYS;
     l.team = omp_in_parallel() ? 1 : omp_get_max_threads();
     int64_t units = (int64_t)p->batch * p->num_kv_heads;
@@ -77,7 +73,7 @@ sluice_status sluice__attention_backward(const sluice__attention_call *c) {
     int threads = whole < l.team ? (int)whole : l.team;
     size_t alone = (size_t)threads * unit_size(&l, 1);
     size_t together = whole < units ? unit_size(&l, l.team) : 0;
-    size_t sinks = 2 * up((size_t)p->batch * (size_t)p->num_heads);
+    size_t sinks = 2 * sluice__attention_padded((size_t)p->batch * (size_t)p->num_heads);
     float *scratch = sluice__scratch(sinks + (alone > together ? alone : together));
     if (!scratch) return SLUICE_ERR_MEMORY;
     l.dsinks = (double *)(void *)scratch;

@@ -78,6 +78,67 @@ void sluice_attention_forward_f32_ref(const sluice__attention_call *c, int b, in
     for (int i = begin; i < end; i++) forward_row(c, b, h, i, s, s + c->p.kv_len);
 }
 
+/* s: scratch [kv_len], then [head_dim]. */
+static void partial_row(const sluice__attention_call *c, int b, int h, int i, int begin, int end, const sluice__attention_part *w,
+                        int64_t row, double *s) {
+    const sluice_attention_params *p = &c->p;
+    int first, last, kv = h / (p->num_heads / p->num_kv_heads);
+    double *out = s + p->kv_len, sum = 0.0, top = -INFINITY;
+    sluice__attention_range(p, b, i, &first, &last);
+    if (first < begin) first = begin;
+    if (last >= end) last = end - 1;
+    score_row(c, b, h, i, first, last, s);
+    for (int j = first; j <= last; j++) top = s[j] > top ? s[j] : top;
+    w->top[row] = (float)top;
+    w->score0[row] = first == 0 && last >= 0 ? (float)s[0] : -INFINITY;
+    memset(out, 0, (size_t)p->head_dim * sizeof *out);
+    for (int j = first; j <= last && top != -INFINITY; j++) {
+        const float *v = sluice__strided_at(&c->v, b, j, kv);
+        double share = exp(s[j] - (double)w->top[row]);
+        sum += share;
+        for (int d = 0; d < p->head_dim; d++) out[d] += share * (double)v[d];
+    }
+    w->sum[row] = (float)sum;
+    for (int d = 0; d < p->head_dim; d++) w->out[row * w->stride + d] = (float)out[d];
+}
+
+void sluice_attention_partial_f32_ref(const sluice__attention_call *c, int b, int kv, int begin, int end,
+                                      const sluice__attention_part *w, float *scratch) {
+    int group = c->p.num_heads / c->p.num_kv_heads, count = c->p.q_len;
+    for (int r = 0; r < group * count; r++)
+        partial_row(c, b, kv * group + r / count, r % count, begin, end, w, r, (double *)(void *)scratch);
+}
+
+static void merge_row(const sluice__attention_call *c, int b, int h, int i, const sluice__attention_part *w, int parts,
+                      int64_t part_size, int64_t row, double *out) {
+    const sluice_attention_params *p = &c->p;
+    double top = p->sinks ? (double)p->sinks[h] : -INFINITY, sum = 0.0, score0 = -INFINITY;
+    for (int k = 0; k < parts; k++) {
+        if ((double)w->top[row + k * part_size] > top) top = (double)w->top[row + k * part_size];
+        if (w->score0[row + k * part_size] != -INFINITY) score0 = (double)w->score0[row + k * part_size];
+    }
+    memset(out, 0, (size_t)p->head_dim * sizeof *out);
+    if (top != -INFINITY && p->sinks) sum = exp((double)p->sinks[h] - top);
+    for (int k = 0; k < parts && top != -INFINITY; k++) {
+        const float *from = w->out + k * part_size + row * w->stride;
+        double weight = exp((double)w->top[row + k * part_size] - top);
+        sum += weight * (double)w->sum[row + k * part_size];
+        for (int d = 0; d < p->head_dim; d++) out[d] += weight * (double)from[d];
+    }
+    for (int d = 0; d < p->head_dim && sum != 0.0; d++) out[d] /= sum;
+    write_row(c, b, h, i, out);
+    int64_t at = sluice__attention_row(p, b, h, i);
+    if (c->lse) c->lse[at] = (float)(top + log(sum));
+    if (c->first_share) c->first_share[at] = score0 == -INFINITY ? 0.0f : (float)(exp(score0 - top) / sum);
+}
+
+void sluice_attention_merge_f32_ref(const sluice__attention_call *c, int b, int kv, const sluice__attention_part *w, int parts,
+                                    int64_t part_size, float *scratch) {
+    int group = c->p.num_heads / c->p.num_kv_heads, count = c->p.q_len;
+    for (int r = 0; r < group * count; r++)
+        merge_row(c, b, kv * group + r / count, r % count, w, parts, part_size, r, (double *)(void *)scratch);
+}
+
 sluice_status sluice__attention_probs(const sluice__attention_call *c, int batch_row, float *probs) {
     const sluice_attention_params *p = &c->p;
     double *scratch = sluice__calloc(sluice__mul_size((size_t)omp_get_max_threads(), (size_t)p->kv_len), sizeof *scratch,

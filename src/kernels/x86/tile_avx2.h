@@ -50,4 +50,11 @@ VEC_INLINE void vec_transpose(vec r[VEC]) {
     }
     for (int i = 0; i < VEC; i++) r[i] = t[i];
 }
+
+/* s[i] = sum of the lanes of a[i], i = 0..7. */
+VEC_INLINE void vec_sums8(float s[8], const vec a[8]) {
+    __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
+    __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(a[4], a[5]), _mm256_hadd_ps(a[6], a[7]));
+    _mm256_storeu_ps(s, _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)));
+}
 #endif

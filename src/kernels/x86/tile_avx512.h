@@ -50,4 +50,13 @@ VEC_INLINE void vec_transpose(vec r[VEC]) {
     }
     for (int i = 0; i < VEC; i++) r[i] = t[i];
 }
+
+/* s[i] = sum of the lanes of a[i], i = 0..7. */
+VEC_INLINE void vec_sums8(float s[8], const vec a[8]) {
+    __m256 h[8];
+    for (int i = 0; i < 8; i++) h[i] = _mm256_add_ps(_mm512_castps512_ps256(a[i]), _mm512_extractf32x8_ps(a[i], 1));
+    __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(h[0], h[1]), _mm256_hadd_ps(h[2], h[3]));
+    __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(h[4], h[5]), _mm256_hadd_ps(h[6], h[7]));
+    _mm256_storeu_ps(s, _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)));
+}
 #endif
