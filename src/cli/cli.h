@@ -27,6 +27,9 @@ typedef struct cli_common {
 
 int cli_start(const cli_common *c);
 
+/* Starts the program once more, with threads that yield soon when they have to wait (spinning.c). argv: all of main's. */
+void cli_limit_spinning(const char **argv);
+
 /* Prints "sluice <command>: <text>" and returns CLI_FAILED or CLI_USAGE. */
 int cli_fail(const char *command, const sluice_error *err);
 int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -33,8 +33,11 @@ int main(int argc, const char **argv) {
     if (argc < 2) return help(stderr);
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return help(stdout);
     if (!strcmp(argv[1], "--version")) return printf("sluice %s\n", SLUICE_VERSION) < 0;
-    for (const command *c = commands; c->name; c++)
-        if (!strcmp(c->name, argv[1])) return c->run(argc - 1, argv + 1);
+    for (const command *c = commands; c->name; c++) {
+        if (strcmp(c->name, argv[1])) continue;
+        cli_limit_spinning(argv);
+        return c->run(argc - 1, argv + 1);
+    }
     fprintf(stderr, "sluice: unknown command \"%s\"; `sluice --help` lists them\n", argv[1]);
     return CLI_USAGE;
 }
