@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium for the tests of pages, driven over DevTools through a pipe, with nothing but the standard library."""
+"""A headless Chromium for tests of pages, driven over a DevTools pipe, with nothing but the standard library."""
 
 import base64
 import json

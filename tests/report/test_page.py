@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report in a real browser: made-up results become pages, the pages are opened in headless Chromium without a network,
-in light and dark, wide and narrow, on paper, and by keyboard. Skips where there is no Chromium."""
+"""The report in a real browser: made-up results become pages, which are opened in headless Chromium without a network, in
+light and dark, wide and narrow, on paper, and by keyboard. Skips where there is no Chromium."""
 
 import functools
 import json
@@ -158,7 +158,7 @@ def test_values_of_the_summary(chromium, pages):
     results = make_results.CASES["default"]()
     page = chromium.open(pages("default"))
     rows = page.value(
-        "[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].map(r => [...r.children].map(c => c.textContent))"
+        "[...document.querySelectorAll('#tab-summary tr[data-row]')].map(r => [...r.children].map(c => c.textContent))"
     )
     assert len(rows) == 3
     for row, arm in zip(rows, results["arms"]):
@@ -168,7 +168,7 @@ def test_values_of_the_summary(chromium, pages):
         shares = [run["inspect"]["f_attn_mean"]["from_quarter"] for run in arm["runs"]]
         assert row[5].startswith(f"{sum(shares) / len(shares):.3f}")
     best = page.value(
-        "[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].findIndex(r => r.children[2].classList.contains('best'))"
+        "[...document.querySelectorAll('#tab-summary tr[data-row]')].findIndex(r => r.children[2].classList.contains('best'))"
     )
     means = [sum(run["eval"]["loss"] for run in arm["runs"]) for arm in results["arms"]]
     assert best == means.index(min(means))
@@ -179,7 +179,7 @@ def test_values_of_the_summary(chromium, pages):
 def test_arms_on_different_data(chromium, pages):
     """No arm is called best by a loss that cannot be compared, and each window length has its uniform share."""
     page = chromium.open(pages("mixed"))
-    best = "[...document.querySelectorAll('#tab-summary tbody tr:not(.inner)')].map(r => r.children[2].classList.contains('best'))"
+    best = "[...document.querySelectorAll('#tab-summary tr[data-row]')].map(r => r.children[2].classList.contains('best'))"
     assert page.value(best) == [False, False, False]
     text = page.value("document.querySelector('#summary').textContent")
     assert (
@@ -203,7 +203,11 @@ def test_failed_runs_are_shown_as_such(chromium, pages):
     ):
         assert words in text
     page.value(
-        "(() => { const s = document.querySelectorAll('#fig-attention select')[2]; s.selectedIndex = 1; s.dispatchEvent(new Event('change')); })()"
+        """(() => {
+            const seeds = document.querySelectorAll('#fig-attention select')[2];
+            seeds.selectedIndex = 1;
+            seeds.dispatchEvent(new Event('change'));
+        })()"""
     )
     is_quiet(page)
     page.close()
@@ -214,8 +218,11 @@ def test_controls_and_arms(chromium, pages):
     page = chromium.open(pages("broken"))
     count = page.value("""(() => {
         let n = 0;
-        for (const s of document.querySelectorAll('figure select')) for (let i = s.options.length - 1; i >= 0; i--) { s.selectedIndex = i; s.dispatchEvent(new Event('change')); n++; }
-        for (const c of document.querySelectorAll('figure input')) for (const on of [!c.checked, c.checked]) { c.checked = on; c.dispatchEvent(new Event('change')); n++; }
+        const changed = (control) => { control.dispatchEvent(new Event('change')); n++; };
+        for (const s of document.querySelectorAll('figure select'))
+            for (let i = s.options.length - 1; i >= 0; i--) { s.selectedIndex = i; changed(s); }
+        for (const c of document.querySelectorAll('figure input'))
+            for (const on of [!c.checked, c.checked]) { c.checked = on; changed(c); }
         return n;
     })()""")
     assert count > 60

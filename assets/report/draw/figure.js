@@ -129,9 +129,12 @@ function drawMarker(ctx, kind, x, y, r) {
     return ctx.fill();
 }
 
-/* Sizes a canvas in CSS pixels for a sharp drawing on this screen; gives its context, scaled. */
+/* Device pixels per CSS pixel: at least two, so that saved pictures and paper are sharp too. */
+const pixelRatio = () => clamp(devicePixelRatio || 1, 2, 3);
+
+/* Sizes a canvas in CSS pixels; gives its context, scaled. */
 function canvasSize(canvas, width, height) {
-    const ratio = clamp(devicePixelRatio || 1, 1, 3);
+    const ratio = pixelRatio();
     canvas.width = Math.max(1, Math.round(width * ratio));
     canvas.height = Math.max(1, Math.round(height * ratio));
     canvas.style.width = width + "px";

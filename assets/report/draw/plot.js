@@ -61,7 +61,7 @@ function linePlot(host, fig, spec) {
             responsive: false,
             parsing: false,
             normalized: true,
-            devicePixelRatio: clamp(devicePixelRatio || 1, 1, 3),
+            devicePixelRatio: pixelRatio(),
             layout: {padding: {top: 4, right: 8}},
             interaction: {
                 mode: spec.series.filter((s) => !s.thin).length > 9 ? "nearest" : "index",

@@ -105,7 +105,7 @@ function tableRows(spec, row, r, best) {
     return [
         el(
             "tr",
-            null,
+            {"data-row": ""},
             head,
             row.cells.map((cell, i) => bodyCell(cell, best[i + 1])),
         ),
