@@ -138,40 +138,47 @@ static operands operands_of(const context *c) {
     return o;
 }
 
-/* The gate, as gate.h wants it; dim is what one score row of a head meets. */
-static sluice__gate gate_call(const context *c) {
+/* The gate as kernels/gate.h wants it, and its logits. */
+typedef struct gate_call {
+    sluice__gating g;
+    const float *logits;
+    int64_t stride;
+} gate_call;
+
+static gate_call gate_call_of(const context *c) {
     const sluice_gate_spec *spec = &c->spec->gate;
     bool output = spec->position == SLUICE_GATE_OUTPUT;
-    return (sluice__gate){.spec = spec,
-                          .rows = c->pass->rows,
-                          .heads = c->sizes.gate_heads,
-                          .width = c->sizes.gate_width,
-                          .dim = output ? c->pass->config->hidden_size : c->spec->head_dim,
-                          .logits = spec->input_none ? c->w->gate_param : gate_of(c, c->state->qkvg).data,
-                          .logits_stride = spec->input_none ? 0 : c->state->stride};
+    return (gate_call){.g = {.rows = c->pass->rows,
+                             .heads = c->sizes.gate_heads,
+                             .head_dim = output ? c->pass->config->hidden_size : c->spec->head_dim,
+                             .width = c->sizes.gate_width,
+                             .shared = spec->shared,
+                             .share_mean_logit = spec->share_mean_logit,
+                             .input_none = spec->input_none,
+                             .act = spec->act,
+                             .op = spec->op},
+                       .logits = spec->input_none ? c->w->gate_param : gate_of(c, c->state->qkvg).data,
+                       .stride = c->state->stride};
 }
 
 /* y = gate(x) if the layer has an unfused gate at this position; otherwise nothing happens. */
-static sluice_status gate_at(const context *c, sluice_gate_position position, sluice_strided y, sluice_strided x) {
-    if (c->spec->gate.position != position || sluice__gate_is_fused(c->spec)) return SLUICE_OK;
-    sluice__gate g = gate_call(c);
-    SLUICE__TRY(sluice__gate_scores(&g, c->state->score, c->pass->err));
-    sluice__gate_forward(&g, c->state->score, y.data, y.stride_token, x.data, x.stride_token);
-    return SLUICE_OK;
+static void gate_at(const context *c, sluice_gate_position position, sluice_strided y, sluice_strided x) {
+    if (c->spec->gate.position != position || sluice__gate_is_fused(c->spec)) return;
+    gate_call call = gate_call_of(c);
+    sluice__gating_forward(&call.g, y.data, y.stride_token, x.data, x.stride_token, call.logits, call.stride);
 }
 
-static sluice_status project(const context *c, const float *x, const operands *o) {
+static void project(const context *c, const float *x, const operands *o) {
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     const sluice__attention_state *s = c->state;
     int64_t width = c->pass->config->hidden_size;
     sluice__linear_forward(s->qkvg, s->stride, x, width, c->w->qkvg, c->w->qkv_bias, c->pass->rows, projection_rows(c), width);
-    for (int i = 0; i < 3; i++) SLUICE__TRY(gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, s->qkvg, inputs[i])));
+    for (int i = 0; i < 3; i++) gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, s->qkvg, inputs[i]));
     bool turned = c->spec->qk_norm || c->spec->rope.enabled;
     if (turned) norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, o->q, s->q_rstd, source_of(c, SLUICE_GATE_QUERY));
     if (turned || c->pass->cache)
         norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, s->k_rstd, source_of(c, SLUICE_GATE_KEY));
     if (c->pass->cache) copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->sizes.v_rows);
-    return SLUICE_OK;
 }
 
 static sluice_status emit_heads(const context *c, sluice__probe_point point, const float *data) {
@@ -233,14 +240,14 @@ static sluice_status output_steps(const context *c, const float *ungated) {
     if (c->spec->sdpa_silu) sluice__silu_forward(s->ungated, s->normed, count * dim);
     SLUICE__TRY(emit_heads(c, SLUICE__PROBE_SDPA, s->ungated ? s->ungated : ungated));
     sluice_strided x = s->ungated ? dense(c, s->ungated, heads) : (sluice_strided){0};
-    SLUICE__TRY(gate_at(c, SLUICE_GATE_SDPA, dense(c, s->y, heads), x));
+    gate_at(c, SLUICE_GATE_SDPA, dense(c, s->y, heads), x);
     return emit_heads(c, SLUICE__PROBE_SDPA_GATED, s->y);
 }
 
 static sluice_status emit_gate(const context *c) {
     if (c->spec->gate.position == SLUICE_GATE_NONE) return SLUICE_OK;
-    sluice__gate g = gate_call(c);
-    return sluice__probe_gate(c->pass, c->layer, &g);
+    gate_call call = gate_call_of(c);
+    return sluice__probe_gate(c->pass, c->layer, &call.g, call.logits, call.stride);
 }
 
 sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int layer, const float *x, float *out,
@@ -248,40 +255,40 @@ sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int laye
     context c = context_of(pass, layer, state);
     operands o = operands_of(&c);
     const float *ungated;
-    SLUICE__TRY(project(&c, x, &o));
+    project(&c, x, &o);
     SLUICE__TRY(attend(&c, &o, &ungated));
     SLUICE__TRY(output_steps(&c, ungated));
     SLUICE__TRY(emit_gate(&c));
     int64_t width = pass->config->hidden_size, inner = (int64_t)c.spec->num_attention_heads * c.spec->head_dim;
     float *projected = state->projected ? state->projected : out;
     sluice__linear_forward(projected, width, state->y, inner, c.w->o_proj, c.w->o_bias, pass->rows, width, inner);
-    return gate_at(&c, SLUICE_GATE_OUTPUT, inside(&c, out, 0, width, (int)width), inside(&c, projected, 0, width, (int)width));
+    gate_at(&c, SLUICE_GATE_OUTPUT, inside(&c, out, 0, width, 0), inside(&c, projected, 0, width, 0));
+    return SLUICE_OK;
 }
 
 /* dx from dy of the unfused gate at this position, if there is one; the gradient of its logits goes to its slot in dqkvg or
  * to that of its parameter. x: what forward gated. */
-static sluice_status gate_back(const context *c, sluice_gate_position position, sluice_strided dx, sluice_strided dy, sluice_strided x) {
-    if (c->spec->gate.position != position || sluice__gate_is_fused(c->spec)) return SLUICE_OK;
+static void gate_back(const context *c, sluice_gate_position position, float *dx, const float *dy, int64_t d_stride, sluice_strided x) {
+    if (c->spec->gate.position != position || sluice__gate_is_fused(c->spec)) return;
     sluice__workspace *ws = c->pass->ws;
-    sluice__gate g = gate_call(c);
+    gate_call call = gate_call_of(c);
     float *dlogits = c->spec->gate.input_none ? ws->grads.layers[c->layer].gate_param : gate_of(c, ws->back.dqkvg).data;
-    return sluice__gate_backward(&g, c->state->score, dx.data, dx.stride_token, dlogits, c->state->stride, dy.data, dy.stride_token,
-                                 x.data, x.stride_token, c->pass->err);
+    sluice__gating_backward(&call.g, dx, d_stride, dlogits, call.stride, dy, d_stride, x.data, x.stride_token, call.logits,
+                            call.stride);
 }
 
 /* ws->back.dy: from the gradient of y to that of o, in place. */
-static sluice_status output_steps_back(const context *c) {
+static void output_steps_back(const context *c) {
     const sluice__attention_state *s = c->state;
     const sluice__layer_weights *g = &c->pass->ws->grads.layers[c->layer];
     int heads = c->spec->num_attention_heads, dim = c->spec->head_dim;
     int64_t count = c->pass->rows * heads;
     float *dy = c->pass->ws->back.dy;
-    SLUICE__TRY(gate_back(c, SLUICE_GATE_SDPA, dense(c, dy, heads), dense(c, dy, heads), dense(c, s->ungated, heads)));
+    gate_back(c, SLUICE_GATE_SDPA, dy, dy, (int64_t)heads * dim, dense(c, s->ungated, heads));
     if (c->spec->sdpa_silu) sluice__silu_backward(dy, dy, s->normed, count * dim);
     if (c->spec->sdpa_norm)
         sluice__rms_norm_backward(dy, g->sdpa_norm, dy, s->o, c->w->sdpa_norm, s->norm_rstd, count, dim,
                                   sluice__norm_offset(c->pass->config), false);
-    return SLUICE_OK;
 }
 
 /* Turns the gradients of q and k after norm and RoPE, in place, into those of the projections. */
@@ -293,7 +300,7 @@ static void norm_rope_back(const context *c, int heads, const float *weight, flo
 }
 
 /* The gradients of q, k and v as attention read them, turned in place into those of the projections. */
-static sluice_status inputs_back(const context *c) {
+static void inputs_back(const context *c) {
     const sluice__attention_state *s = c->state;
     const sluice__layer_weights *g = &c->pass->ws->grads.layers[c->layer];
     float *dqkvg = c->pass->ws->back.dqkvg;
@@ -303,9 +310,8 @@ static sluice_status inputs_back(const context *c) {
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     for (int i = 0; i < 3; i++) {
         sluice_strided d = slot_of(c, dqkvg, inputs[i]);
-        SLUICE__TRY(gate_back(c, inputs[i], d, d, slot_of(c, s->qkvg, inputs[i])));
+        gate_back(c, inputs[i], d.data, d.data, d.stride_token, slot_of(c, s->qkvg, inputs[i]));
     }
-    return SLUICE_OK;
 }
 
 static sluice_status attend_back(const context *c) {
@@ -327,16 +333,14 @@ sluice_status sluice__attention_layer_backward(const sluice__pass *pass, int lay
     int64_t rows = pass->rows, width = pass->config->hidden_size;
     int64_t inner = (int64_t)c.spec->num_attention_heads * c.spec->head_dim, out_rows = projection_rows(&c);
     if (state->projected) { /* dx is free until the end */
-        sluice_strided d = inside(&c, dx, 0, width, 0), in = inside(&c, state->projected, 0, width, 0);
-        memcpy(dx, dout, (size_t)(rows * width) * sizeof *dx);
-        SLUICE__TRY(gate_back(&c, SLUICE_GATE_OUTPUT, d, d, in));
+        gate_back(&c, SLUICE_GATE_OUTPUT, dx, dout, width, inside(&c, state->projected, 0, width, 0));
         dout = dx;
     }
     sluice__linear_backward_weight(g->o_proj, g->o_bias, dout, width, state->y, inner, rows, width, inner);
     sluice__linear_backward_input(b->dy, inner, dout, width, c.w->o_proj, rows, width, inner, false);
-    SLUICE__TRY(output_steps_back(&c));
+    output_steps_back(&c);
     SLUICE__TRY(attend_back(&c));
-    SLUICE__TRY(inputs_back(&c));
+    inputs_back(&c);
     sluice__linear_backward_weight(g->qkvg, g->qkv_bias, b->dqkvg, state->stride, x, width, rows, out_rows, width);
     sluice__linear_backward_input(dx, width, b->dqkvg, state->stride, c.w->qkvg, rows, out_rows, width, false);
     return SLUICE_OK;

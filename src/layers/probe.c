@@ -4,7 +4,6 @@
 #include "layers/probing.h"
 #include "base/error.h"
 #include <math.h>
-#include <string.h>
 
 sluice_status sluice__probe_emit(const sluice__pass *pass, sluice__probe_point point, int layer, const float *data,
                                  int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
@@ -33,14 +32,11 @@ sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point 
     return sluice__probe_emit(pass, point, layer, norms, pass->batch, pass->seq_len, heads, 0);
 }
 
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gate *gate) {
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits, int64_t stride) {
     if (!sluice__probe_wants(pass, SLUICE__PROBE_GATE)) return SLUICE_OK;
-    int64_t width = sluice__gate_score_width(gate);
-    float *scores = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, pass->rows * width);
-    if (!scores) return SLUICE_ERR_MEMORY;
-    SLUICE__TRY(sluice__gate_scores(gate, scores, pass->err));
-    for (int64_t r = 1; gate->spec->input_none && r < pass->rows; r++)
-        memcpy(scores + r * width, scores, (size_t)width * sizeof *scores);
-    return sluice__probe_emit(pass, SLUICE__PROBE_GATE, layer, scores, pass->batch, pass->seq_len,
-                              gate->spec->shared ? 1 : gate->heads, gate->width);
+    float *scores = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, pass->rows * sluice__gate_score_width(g));
+    float *all = g->shared ? sluice__probe_scratch(pass, SLUICE__PROBE_SHARES, pass->rows * g->heads * g->width) : NULL;
+    if (!scores || (g->shared && !all)) return SLUICE_ERR_MEMORY;
+    sluice__gate_scores(g, scores, all, logits, stride);
+    return sluice__probe_emit(pass, SLUICE__PROBE_GATE, layer, scores, pass->batch, pass->seq_len, g->shared ? 1 : g->heads, g->width);
 }

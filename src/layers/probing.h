@@ -21,7 +21,7 @@ sluice_status sluice__probe_stream(const sluice__pass *pass, sluice__probe_point
 sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point point, int layer, sluice_strided x, int heads,
                                   int head_dim);
 /* [B,T,n,w] gate scores (n 1 when shared), if wanted. */
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gate *gate);
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits, int64_t stride);
 /* [B,T,n,w] gate scores (n 1 when shared), if wanted. */
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gate *gate);
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits, int64_t stride);
 #endif

@@ -49,6 +49,17 @@ static int64_t qkvg_rows(const sluice_config *c, int layer) {
 
 static int64_t padded(int64_t width) { return (width + 15) / 16 * 16; }
 
+/* What backward wants beside the gated tensor: what was gated. */
+static void take_gate(arena *a, const plan *p, int layer, sluice__attention_state *s) {
+    const sluice_layer_spec *spec = &p->config->layers[layer];
+    sluice_gate_position at = spec->gate.position;
+    if (!p->train) return;
+    if (at == SLUICE_GATE_OUTPUT) s->projected = floats(a, p->rows, p->config->hidden_size);
+    int64_t heads = at == SLUICE_GATE_QUERY ? spec->num_attention_heads : spec->num_key_value_heads;
+    if (at == SLUICE_GATE_QUERY || at == SLUICE_GATE_KEY || at == SLUICE_GATE_VALUE)
+        s->gated = floats(a, p->rows, heads * spec->head_dim);
+}
+
 /* Steps between attention and output projection: in TRAIN each present one has a buffer, in INFER they work in place. */
 static void take_output_steps(arena *a, const plan *p, const sluice_layer_spec *spec, sluice__attention_state *s) {
     int64_t heads = spec->num_attention_heads, width = heads * spec->head_dim;
@@ -64,17 +75,6 @@ static void take_output_steps(arena *a, const plan *p, const sluice_layer_spec *
         s->o = spec->sdpa_norm ? floats(a, p->rows, width) : s->normed;
     }
     s->norm_rstd = own && spec->sdpa_norm ? floats(a, p->rows, heads) : NULL;
-}
-
-static void take_gate(arena *a, const plan *p, int layer, sluice__attention_state *s) {
-    const sluice_layer_spec *spec = &p->config->layers[layer];
-    const sluice_gate_spec *gate = &spec->gate;
-    sluice__layer_sizes sizes = sluice__layer_sizes_of(p->config, layer);
-    if (gate->position == SLUICE_GATE_NONE || sluice__gate_is_fused(spec)) return;
-    s->score = floats(a, gate->input_none ? 1 : p->rows, (int64_t)(gate->shared ? 1 : sizes.gate_heads) * sizes.gate_width);
-    if (!p->train) return;
-    if (gate->position == SLUICE_GATE_OUTPUT) s->projected = floats(a, p->rows, p->config->hidden_size);
-    else if (gate->position != SLUICE_GATE_SDPA) s->gated = floats(a, p->rows, (int64_t)sizes.gate_heads * spec->head_dim);
 }
 
 static void take_attention(arena *a, const plan *p, int layer, sluice__attention_state *s) {

@@ -14,7 +14,6 @@
 typedef struct sluice__attention_state {
     int64_t stride;
     float *qkvg;            /* [rows, q | k | v | gate] projections, before norm and RoPE when qk_norm */
-    float *score;           /* activated scores of a gate that attention does not fuse (gate.h) */
     float *gated;           /* [rows, n*d] gated query, key or value; TRAIN; NULL in INFER: then qkvg holds it */
     float *q, *k;           /* [rows, H*d], [rows, K*d] after norm and RoPE; NULL without qk_norm: then qkvg (gated) holds them */
     float *q_rstd, *k_rstd; /* [rows, H], [rows, K]; TRAIN with qk_norm */
