@@ -51,7 +51,7 @@ static void atomic_dir_replaces_a_full_directory(void **state) {
     for (int i = 0; i < 3; i++) {
         assert_ok_err(sluice__atomic_dir_begin(&temporary, dir, &err), &err);
         snprintf(file, sizeof file, "%s/f", temporary);
-        assert_ok_err(sluice__write_file(file, "abc" + i, 1, &err), &err);
+        assert_ok_err(sluice__write_file(file, &"abc"[i], 1, &err), &err);
         assert_ok_err(sluice__atomic_dir_commit(temporary, dir, &err), &err);
     }
     snprintf(file, sizeof file, "%s/f", dir);
