@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A study: several arms (a baseline and gated models, or anything else that a recipe names) trained on the same data in the
- * same order, measured alike, compared seed by seed. docs/study.md describes recipes and results. */
+/* A study: several arms (a baseline and gated models, or anything else that a recipe names) trained on the same data in
+ * the same order, measured alike, compared seed by seed. docs/study.md describes recipes and results. */
 #ifndef SLUICE_STUDY_H
 #define SLUICE_STUDY_H
 #include <stdbool.h>
@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 typedef struct sluice_study_params {
-    const char *recipe;     /* name of a built-in recipe, or a file that ends in .json or has a slash. Default "quick" */
+    const char *recipe; /* name of a built-in recipe, or a file that ends in .json or has a slash. Default "quick" */
     const char *const *texts; /* files or directories of text; num_texts 0 (default) = the embedded corpus */
     int num_texts;
     const char *output_dir; /* default: "study-" and the recipe's name */
@@ -30,8 +30,8 @@ sluice_study_params sluice_study_params_default(void);
 
 enum { SLUICE_STUDY_MAX_ARMS = 20, SLUICE_STUDY_PATH = 1024 };
 
-/* One line of the table at the end. Means over the runs that were measured; NaN where there is none. sd: sample standard
- * deviation over seeds, NaN with one. */
+/* One line of the table at the end. Means over the runs that were measured; NaN where there is none. sd: sample
+ * standard deviation over seeds, NaN with one. */
 typedef struct sluice_study_arm {
     char name[48], label[64];
     int64_t parameters;

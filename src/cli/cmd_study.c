@@ -40,9 +40,12 @@ static int show_recipe(const char *name) {
 /* ---- the end ---- */
 
 static void put_spread(char out[40], double mean, double sd, int digits) {
-    if (!isfinite(mean)) snprintf(out, 40, "-");
-    else if (isfinite(sd)) snprintf(out, 40, "%.*f ± %.*f", digits, mean, digits, sd);
-    else snprintf(out, 40, "%.*f", digits, mean);
+    if (!isfinite(mean))
+        snprintf(out, 40, "-");
+    else if (isfinite(sd))
+        snprintf(out, 40, "%.*f ± %.*f", digits, mean, digits, sd);
+    else
+        snprintf(out, 40, "%.*f", digits, mean);
 }
 
 /* Columns count characters, and "±" is two bytes. */
@@ -78,25 +81,23 @@ static void print_table(const sluice_study_summary *s) {
     printf("\nresults: %s\nreport: %s\n", s->results, s->report);
 }
 
-static json_t *number(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
+static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 static void print_json(const sluice_study_summary *s) {
     json_t *arms = json_array();
     for (int i = 0; i < s->num_arms; i++) {
         const sluice_study_arm *a = &s->arms[i];
         json_array_append_new(
-            arms, json_pack("{s:s, s:s, s:I, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", a->name, "label",
-                            a->label, "parameters", (json_int_t)a->parameters, "runs", a->runs, "measured", a->measured, "loss",
-                            number(a->loss), "loss_sd", number(a->loss_sd), "first_token_share", number(a->first_share),
-                            "first_token_share_sd", number(a->first_share_sd), "uniform_share", number(a->uniform_share),
-                            "gate_mean", number(a->gate_mean), "m_act_mean", number(a->m_act), "seconds",
-                            number(a->seconds)));
+            arms, json_pack("{s:s, s:s, s:I, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", a->name,
+                            "label", a->label, "parameters", (json_int_t)a->parameters, "runs", a->runs, "measured",
+                            a->measured, "loss", number(a->loss), "loss_sd", number(a->loss_sd), "first_token_share",
+                            number(a->first_share), "first_token_share_sd", number(a->first_share_sd), "uniform_share",
+                            number(a->uniform_share), "gate_mean", number(a->gate_mean), "m_act_mean", number(a->m_act),
+                            "seconds", number(a->seconds)));
     }
     json_t *root = json_pack("{s:s, s:s, s:s, s:s, s:f, s:i, s:i, s:o}", "title", s->title, "output_dir", s->output_dir,
-                             "results", s->results, "report", s->report, "seconds", s->seconds, "runs", s->runs, "failed",
-                             s->failed, "arms", arms);
+                             "results", s->results, "report", s->report, "seconds", s->seconds, "runs", s->runs,
+                             "failed", s->failed, "arms", arms);
     json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     putchar('\n');
     json_decref(root);
@@ -121,8 +122,10 @@ static int run(options *o) {
         return cli_stop_code();
     }
     if (st != SLUICE_OK) return cli_fail("study", &err);
-    if (o->common.json) print_json(&summary);
-    else print_table(&summary);
+    if (o->common.json)
+        print_json(&summary);
+    else
+        print_table(&summary);
     return CLI_OK;
 }
 
@@ -160,7 +163,8 @@ static int dispatch(options *o, poptContext ctx) {
     int code = collect_texts(o, ctx, texts, 256);
     if (code != CLI_OK) return code;
     if (o->max_steps < 0) return cli_usage("study", "--max-steps: found %lld, expected at least 1", o->max_steps);
-    if (!parse_parallel(o)) return cli_usage("study", "--parallel-arms: found \"%s\", expected 1..1024 or auto", o->parallel);
+    if (!parse_parallel(o))
+        return cli_usage("study", "--parallel-arms: found \"%s\", expected 1..1024 or auto", o->parallel);
     if (o->recipe) o->params.recipe = o->recipe;
     o->params.output_dir = o->output;
     o->params.seeds = o->seeds;
@@ -189,8 +193,10 @@ int cmd_study(int argc, const char **argv) {
     struct poptOption table[] = {
         {"recipe", 'r', POPT_ARG_STRING, &o.recipe, 0, "built-in recipe or a JSON file (default: quick)", "NAME|FILE"},
         {"text", 't', POPT_ARG_ARGV, &o.texts, 0,
-         "text to train on: .txt, .jsonl, each also .gz or .zst, or directories of them; may be repeated (default: the King "
-         "James Bible)", "FILE"},
+         "text to train on: .txt, .jsonl, each also .gz or .zst, or directories of them; may be repeated (default: the "
+         "King "
+         "James Bible)",
+         "FILE"},
         {"output", 'o', POPT_ARG_STRING, &o.output, 0, "directory of the results (default: study-RECIPE)", "DIR"},
         {"seeds", '\0', POPT_ARG_STRING, &o.seeds, 0, "seeds, with commas (default: the recipe's)", "1,2,3"},
         {"arms", '\0', POPT_ARG_STRING, &o.arms, 0, "arms, with commas (default: all)", "A,B"},
@@ -199,18 +205,19 @@ int cmd_study(int argc, const char **argv) {
          "runs at the same time (default: auto, one per thread while models are small, else one)", "N|auto"},
         {"overwrite", '\0', POPT_ARG_NONE, &o.overwrite, 0, "remove an earlier study in the output directory", NULL},
         {"list-recipes", '\0', POPT_ARG_NONE, &o.list, 0, "list the built-in recipes", NULL},
-        {"show-recipe", '\0', POPT_ARG_STRING, &o.show, 0, "print a built-in recipe, to be changed and given as a file", "NAME"},
+        {"show-recipe", '\0', POPT_ARG_STRING, &o.show, 0, "print a built-in recipe, to be changed and given as a file",
+         "NAME"},
         {"report", '\0', POPT_ARG_STRING, &o.report, 0, "draw DIR/report.html again from DIR/results.json", "DIR"},
         CLI_COMMON_OPTIONS(&o.common),
         POPT_AUTOHELP POPT_TABLEEND};
     int code;
-    poptContext ctx = cli_parse(argc, argv, table, "[OPTIONS]",
-                                "Trains every arm of a recipe (by default: a model without a gate, one with a headwise and one "
-                                "with an elementwise gate on the attention output) on the same text in the same order, measures "
-                                "them on held-out text, and writes results.json, results.csv, report.html and the models. An "
-                                "interrupted study continues when the same command is given again.",
-                                "  sluice study\n  sluice study --recipe sink --text book.txt --seeds 1,2,3 --output my-study",
-                                &code);
+    poptContext ctx = cli_parse(
+        argc, argv, table, "[OPTIONS]",
+        "Trains every arm of a recipe (by default: a model without a gate, one with a headwise and one "
+        "with an elementwise gate on the attention output) on the same text in the same order, measures "
+        "them on held-out text, and writes results.json, results.csv, report.html and the models. An "
+        "interrupted study continues when the same command is given again.",
+        "  sluice study\n  sluice study --recipe sink --text book.txt --seeds 1,2,3 --output my-study", &code);
     if (ctx) {
         code = dispatch(&o, ctx);
         poptFreeContext(ctx);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Perplexity by disjoint or sliding windows. Windows of equal length run as one batch; the sums are kept per token in the
- * order of the text, so batch sizes do not change them. */
+/* Perplexity by disjoint or sliding windows. Windows of equal length run as one batch; the sums are kept per token in
+ * the order of the text, so batch sizes do not change them. */
 #include "eval/perplexity.h"
 #include "base/memory.h"
 #include "layers/transformer.h"
@@ -14,20 +14,16 @@ typedef struct scorer {
     int64_t count;
     int context, stride, batch;
     sluice__workspace *ws;
-    int32_t *in, *labels; /* [batch, context] */
-    float *nll;           /* [batch, context] */
+    int32_t *in, *labels;    /* [batch, context] */
+    float *nll;              /* [batch, context] */
     sluice__window *windows; /* [batch] the ones in flight */
     float *text_nll;         /* [count] or NULL */
     sluice_perplexity *sum;
 } scorer;
 
-sluice_perplexity_params sluice_perplexity_params_default(void) {
-    return (sluice_perplexity_params){0, 0, 0};
-}
+sluice_perplexity_params sluice_perplexity_params_default(void) { return (sluice_perplexity_params){0, 0, 0}; }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static bool next_disjoint(sluice__window *w, bool first, int64_t count, int64_t context) {
     int64_t b = first ? 0 : w->begin + context;
@@ -37,8 +33,8 @@ static bool next_disjoint(sluice__window *w, bool first, int64_t count, int64_t 
     return true;
 }
 
-/* A sliding window predicts only tokens inside itself, so its last token is no input; windows that score nothing are passed
- * over. */
+/* A sliding window predicts only tokens inside itself, so its last token is no input; windows that score nothing are
+ * passed over. */
 static bool next_sliding(sluice__window *w, bool first, int64_t count, int64_t context, int64_t stride) {
     int64_t b = first ? 0 : w->begin + stride, seen = first ? 1 : w->score_to;
     if (!first && w->score_to == count) return false;
@@ -114,14 +110,16 @@ static sluice_status start(scorer *s, sluice_error *err) {
     s->labels = sluice__calloc(tokens, sizeof *s->labels, SLUICE__MEM_DATA);
     s->nll = sluice__calloc(tokens, sizeof *s->nll, SLUICE__MEM_DATA);
     s->windows = sluice__calloc((size_t)s->batch, sizeof *s->windows, SLUICE__MEM_DATA);
-    if (!s->in || !s->labels || !s->nll || !s->windows) return sluice__no_memory(err, 12 * tokens, "perplexity windows");
+    if (!s->in || !s->labels || !s->nll || !s->windows)
+        return sluice__no_memory(err, 12 * tokens, "perplexity windows");
     return sluice__workspace_new(&s->ws, s->model, s->batch, s->context, SLUICE__INFER, err);
 }
 
 static sluice_status check(const sluice_config *c, const int32_t *ids, int64_t count, const sluice_perplexity_params *p,
                            sluice_error *err) {
     if (count < 2)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "perplexity: found %lld tokens, expected at least 2", (long long)count);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "perplexity: found %lld tokens, expected at least 2",
+                            (long long)count);
     if (p->context < 0 || p->stride < 0 || p->batch < 0 || p->context == 1 || (p->context && p->stride > p->context))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "perplexity: found context %d, stride %d, batch %d; expected context of at least 2, stride "
@@ -129,14 +127,14 @@ static sluice_status check(const sluice_config *c, const int32_t *ids, int64_t c
                             p->context, p->stride, p->batch);
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= c->vocab_size)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "perplexity: token %lld is %d, expected 0..%d", (long long)i, ids[i],
-                                c->vocab_size - 1);
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "perplexity: token %lld is %d, expected 0..%d", (long long)i,
+                                ids[i], c->vocab_size - 1);
     return SLUICE_OK;
 }
 
-sluice_status sluice_perplexity_of_ids(sluice_perplexity *out, const sluice_model *model, const int32_t *ids, int64_t count,
-                                       const int32_t *token_bytes, const sluice_perplexity_params *params, float *nll,
-                                       sluice_error *err) {
+sluice_status sluice_perplexity_of_ids(sluice_perplexity *out, const sluice_model *model, const int32_t *ids,
+                                       int64_t count, const int32_t *token_bytes,
+                                       const sluice_perplexity_params *params, float *nll, sluice_error *err) {
     const sluice_config *c = sluice_model_config(model);
     sluice_perplexity_params p = params ? *params : sluice_perplexity_params_default();
     if (!p.context) p.context = (int)least(c->max_position_embeddings, DEFAULT_CONTEXT);

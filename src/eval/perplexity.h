@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "sluice/eval.h"
 
-/* Inputs are ids[begin .. begin + length); tokens from score_from to score_to - 1 (indices of the text) are scored, each
- * predicted from ids[begin .. t). */
+/* Inputs are ids[begin .. begin + length); tokens from score_from to score_to - 1 (indices of the text) are scored,
+ * each predicted from ids[begin .. t). */
 typedef struct sluice__window {
     int64_t begin, length, score_from, score_to;
 } sluice__window;

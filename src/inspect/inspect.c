@@ -33,9 +33,8 @@ static sluice_status run_pass(walk *w, uint32_t wants, sluice_error *err) {
     sluice__probe probe = {.user = w, .wants = wants, .on = on_event};
     for (int64_t at = 0; at < w->windows; at += w->batch) {
         int64_t left = w->windows - at;
-        sluice__input in = {.batch = left < w->batch ? (int)left : w->batch,
-                            .seq_len = w->seq_len,
-                            .ids = w->ids + at * w->seq_len};
+        sluice__input in = {
+            .batch = left < w->batch ? (int)left : w->batch, .seq_len = w->seq_len, .ids = w->ids + at * w->seq_len};
         SLUICE__TRY(sluice__forward(w->model, w->ws, &in, NULL, &probe, SLUICE__LOGITS_NONE, NULL, err));
     }
     return SLUICE_OK;

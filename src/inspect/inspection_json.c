@@ -4,9 +4,7 @@
 #include "base/memory.h"
 #include <math.h>
 
-json_t *sluice__json_number(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
+json_t *sluice__json_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 json_t *sluice__json_numbers(const double *v, int count) {
     json_t *a = json_array();
@@ -15,8 +13,9 @@ json_t *sluice__json_numbers(const double *v, int count) {
 }
 
 json_t *sluice__share_to_json(const sluice_first_share *s) {
-    return json_pack("{s:o, s:o, s:o, s:o}", "all", sluice__json_number(s->all), "from_1", sluice__json_number(s->from_1),
-                     "from_4", sluice__json_number(s->from_4), "from_quarter", sluice__json_number(s->from_quarter));
+    return json_pack("{s:o, s:o, s:o, s:o}", "all", sluice__json_number(s->all), "from_1",
+                     sluice__json_number(s->from_1), "from_4", sluice__json_number(s->from_4), "from_quarter",
+                     sluice__json_number(s->from_quarter));
 }
 
 static json_t *share_heads(const sluice_inspect_layer *l) {
@@ -34,18 +33,19 @@ static json_t *gate(const sluice_gate_stats *g) {
     json_t *hist = json_array();
     for (int i = 0; i < SLUICE_GATE_BINS; i++) json_array_append_new(hist, json_integer(g->hist[i]));
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "mean", sluice__json_number(g->mean), "std",
-                     sluice__json_number(g->std), "min", sluice__json_number(g->min), "max", sluice__json_number(g->max),
-                     "below_0.1", sluice__json_number(g->below_01), "below_0.5", sluice__json_number(g->below_05), "hist",
-                     hist, "below", (json_int_t)g->below, "above", (json_int_t)g->above, "heads_mean",
-                     sluice__json_numbers(g->heads_mean, g->heads));
+                     sluice__json_number(g->std), "min", sluice__json_number(g->min), "max",
+                     sluice__json_number(g->max), "below_0.1", sluice__json_number(g->below_01), "below_0.5",
+                     sluice__json_number(g->below_05), "hist", hist, "below", (json_int_t)g->below, "above",
+                     (json_int_t)g->above, "heads_mean", sluice__json_numbers(g->heads_mean, g->heads));
 }
 
 static json_t *sparsity(const sluice_output_sparsity *s) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mean_abs_before", sluice__json_number(s->mean_abs_before),
-                     "mean_abs_after", sluice__json_number(s->mean_abs_after), "before_0.01", sluice__json_number(s->before_2),
-                     "after_0.01", sluice__json_number(s->after_2), "control_0.01", sluice__json_number(s->control_2),
-                     "before_0.001", sluice__json_number(s->before_3), "after_0.001", sluice__json_number(s->after_3),
-                     "control_0.001", sluice__json_number(s->control_3));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mean_abs_before",
+                     sluice__json_number(s->mean_abs_before), "mean_abs_after", sluice__json_number(s->mean_abs_after),
+                     "before_0.01", sluice__json_number(s->before_2), "after_0.01", sluice__json_number(s->after_2),
+                     "control_0.01", sluice__json_number(s->control_2), "before_0.001",
+                     sluice__json_number(s->before_3), "after_0.001", sluice__json_number(s->after_3), "control_0.001",
+                     sluice__json_number(s->control_3));
 }
 
 static json_t *layer(const sluice_inspect_layer *l) {
@@ -56,13 +56,14 @@ static json_t *layer(const sluice_inspect_layer *l) {
                                 "resid_ffn", sluice__json_number(l->max_resid_ffn));
     json_t *peak = json_pack("{s:o, s:o, s:o}", "token_0", sluice__json_number(l->peak_first), "others",
                              sluice__json_number(l->peak_others), "median", sluice__json_number(l->residual_median));
-    json_t *values = json_pack("{s:o, s:o}", "token_0", sluice__json_numbers(l->value_norm_first, l->kv_heads), "others",
-                               sluice__json_numbers(l->value_norm_others, l->kv_heads));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "f_attn", sluice__share_to_json(&l->share),
-                     "f_attn_heads", share_heads(l), "sink_rate_0.3", sluice__json_number(l->sink_rate), "residual", residual,
-                     "max_abs", max_abs, "top3", sluice__json_numbers(l->residual_top3, 3), "first_token_peak", peak,
-                     "value_norm", values, "gate", gate(&l->gate), "sparsity", sparsity(&l->sparsity),
-                     "max_other_key_share", sluice__json_number(l->max_other_key_share));
+    json_t *values = json_pack("{s:o, s:o}", "token_0", sluice__json_numbers(l->value_norm_first, l->kv_heads),
+                               "others", sluice__json_numbers(l->value_norm_others, l->kv_heads));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "f_attn",
+                     sluice__share_to_json(&l->share), "f_attn_heads", share_heads(l), "sink_rate_0.3",
+                     sluice__json_number(l->sink_rate), "residual", residual, "max_abs", max_abs, "top3",
+                     sluice__json_numbers(l->residual_top3, 3), "first_token_peak", peak, "value_norm", values, "gate",
+                     gate(&l->gate), "sparsity", sparsity(&l->sparsity), "max_other_key_share",
+                     sluice__json_number(l->max_other_key_share));
 }
 
 json_t *sluice__inspection_to_json(const sluice_inspection *r) {
@@ -125,7 +126,8 @@ json_t *sluice__map_to_json(const sluice_attention_map *map) {
     bool gated = false;
     for (int i = 0; i < map->num_layers; i++) {
         json_t *heads = json_array();
-        for (int h = 0; h < map->heads[i]; h++) json_array_append_new(heads, head_map(map->probs[i] + (size_t)h * square, square));
+        for (int h = 0; h < map->heads[i]; h++)
+            json_array_append_new(heads, head_map(map->probs[i] + (size_t)h * square, square));
         json_array_append_new(layers, heads);
         json_array_append_new(gates, gate_rows(map, i));
         gated |= map->gate_heads[i] > 0;

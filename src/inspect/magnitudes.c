@@ -21,13 +21,9 @@ static double value_of(uint32_t bits) {
     return x;
 }
 
-static double lowest_of(int32_t bin) {
-    return value_of((uint32_t)bin << FINE_BITS);
-}
+static double lowest_of(int32_t bin) { return value_of((uint32_t)bin << FINE_BITS); }
 
-static double highest_of(int32_t bin) {
-    return value_of(((uint32_t)bin << FINE_BITS) | (SLUICE__FINE_BINS - 1));
-}
+static double highest_of(int32_t bin) { return value_of(((uint32_t)bin << FINE_BITS) | (SLUICE__FINE_BINS - 1)); }
 
 sluice_status sluice__magnitudes_new(sluice__magnitudes *m, sluice_error *err) {
     *m = (sluice__magnitudes){0};
@@ -71,8 +67,8 @@ static void resolve(sluice__magnitudes *m, int32_t bin) {
     m->bin[m->sets++] = bin;
 }
 
-/* Bins that contain values on both sides of the bound for some median inside its bin. One bin is 2^-8 of its value wide, so
- * the bound moves over at most three of them; 100 itself cuts one. */
+/* Bins that contain values on both sides of the bound for some median inside its bin. One bin is 2^-8 of its value
+ * wide, so the bound moves over at most three of them; 100 itself cuts one. */
 void sluice__magnitudes_plan(sluice__magnitudes *m) {
     if (m->count == 0) return;
     uint64_t below;

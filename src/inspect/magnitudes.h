@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact lower median of |x| and exact count of massive elements over any number of values, in fixed memory and two passes.
+/* Exact lower median of |x| and exact count of massive elements over any number of values, in fixed memory and two
+ * passes.
  *
- * The bit patterns of non-negative floats rise with their value, so a histogram of the upper 16 of the 31 bits says in which
- * bin the median lies and which bins the bound 1000 * median may cut; a second pass counts the lower 15 bits inside those
- * few bins only (a radix selection). Nothing is stored per element and nothing is approximated. */
+ * The bit patterns of non-negative floats rise with their value, so a histogram of the upper 16 of the 31 bits says in
+ * which bin the median lies and which bins the bound 1000 * median may cut; a second pass counts the lower 15 bits
+ * inside those few bins only (a radix selection). Nothing is stored per element and nothing is approximated. */
 #ifndef SLUICE_INSPECT_MAGNITUDES_H
 #define SLUICE_INSPECT_MAGNITUDES_H
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/error.h"
 
-enum {
-    SLUICE__COARSE_BINS = 0x7f800000 >> 15,
-    SLUICE__FINE_BINS = 1 << 15,
-    SLUICE__FINE_SETS = 5
-};
+enum { SLUICE__COARSE_BINS = 0x7f800000 >> 15, SLUICE__FINE_BINS = 1 << 15, SLUICE__FINE_SETS = 5 };
 
 typedef struct sluice__magnitudes {
     int64_t count;
-    uint64_t *coarse; /* [COARSE_BINS] */
-    uint64_t *fine;   /* [FINE_SETS, FINE_BINS] */
+    uint64_t *coarse;               /* [COARSE_BINS] */
+    uint64_t *fine;                 /* [FINE_SETS, FINE_BINS] */
     int32_t bin[SLUICE__FINE_SETS]; /* the coarse bins that are resolved */
     int sets;
 } sluice__magnitudes;

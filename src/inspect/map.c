@@ -77,13 +77,14 @@ sluice_status sluice_attention_map_new(sluice_attention_map **out, const sluice_
     sluice__workspace *ws = NULL;
     sluice__input in = {.batch = 1, .seq_len = seq_len, .ids = ids};
     sluice_status st = alloc_map(&map, sluice_model_config(model)->num_hidden_layers, seq_len, err);
-    sluice__probe probe = {.user = map,
-                           .wants = 1u << SLUICE__PROBE_ATTN_PROBS | 1u << SLUICE__PROBE_GATE,
-                           .on = on_event};
+    sluice__probe probe = {
+        .user = map, .wants = 1u << SLUICE__PROBE_ATTN_PROBS | 1u << SLUICE__PROBE_GATE, .on = on_event};
     if (st == SLUICE_OK) st = sluice__workspace_new(&ws, model, 1, seq_len, SLUICE__INFER, err);
     if (st == SLUICE_OK) st = sluice__forward(model, ws, &in, NULL, &probe, SLUICE__LOGITS_NONE, NULL, err);
     sluice__workspace_free(ws);
-    if (st != SLUICE_OK) sluice_attention_map_free(map);
-    else *out = map;
+    if (st != SLUICE_OK)
+        sluice_attention_map_free(map);
+    else
+        *out = map;
     return st;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Definitions of the measures, one function a probe point. Sources: attention share and sink rate, Gu et al. 2024 and Qiu
- * et al. 2025 section 4.3; massive activations, Sun et al. 2024; gate scores and sparsity, Qiu et al. section 4.2. */
+/* Definitions of the measures, one function a probe point. Sources: attention share and sink rate, Gu et al. 2024 and
+ * Qiu et al. 2025 section 4.3; massive activations, Sun et al. 2024; gate scores and sparsity, Qiu et al. section 4.2.
+ */
 #include "inspect/metrics.h"
 #include "base/memory.h"
 #include <assert.h>
@@ -9,9 +10,7 @@
 
 static const double thresholds[SLUICE__THRESHOLDS] = {1e-2, 1e-3};
 
-static int quarter_of(int seq_len) {
-    return (seq_len + 3) / 4;
-}
+static int quarter_of(int seq_len) { return (seq_len + 3) / 4; }
 
 /* First query of each reading, in the order all, from_1, from_4, from_quarter. */
 static int first_query(int reading, int seq_len) {
@@ -30,9 +29,7 @@ sluice_first_share sluice_uniform_share(int seq_len) {
     return (sluice_first_share){mean[0], mean[1], mean[2], mean[3]};
 }
 
-static double *doubles(size_t count) {
-    return sluice__calloc(count, sizeof(double), SLUICE__MEM_OTHER);
-}
+static double *doubles(size_t count) { return sluice__calloc(count, sizeof(double), SLUICE__MEM_OTHER); }
 
 sluice_status sluice__layer_metrics_new(sluice__layer_metrics *m, const sluice_layer_spec *spec, int seq_len,
                                         bool other_keys, sluice_error *err) {
@@ -67,9 +64,7 @@ void sluice__layer_metrics_free(sluice__layer_metrics *m) {
 
 #define BIT(point) (1u << SLUICE__PROBE_##point)
 
-uint32_t sluice__metrics_first_wants(void) {
-    return BIT(RESID_FFN) | BIT(GATE);
-}
+uint32_t sluice__metrics_first_wants(void) { return BIT(RESID_FFN) | BIT(GATE); }
 
 uint32_t sluice__metrics_second_wants(bool other_keys) {
     return BIT(ATTN_OUT) | BIT(RESID_ATTN) | BIT(FFN_OUT) | BIT(RESID_FFN) | BIT(SDPA) | BIT(SDPA_GATED) | BIT(GATE) |
@@ -100,9 +95,7 @@ sluice_status sluice__metrics_first(sluice__layer_metrics *m, const sluice__prob
     return SLUICE_OK;
 }
 
-void sluice__metrics_between(sluice__layer_metrics *m) {
-    sluice__magnitudes_plan(&m->residual);
-}
+void sluice__metrics_between(sluice__layer_metrics *m) { sluice__magnitudes_plan(&m->residual); }
 
 static double gate_mean(const sluice__layer_metrics *m) {
     return m->gate_count ? m->gate_sum / (double)m->gate_count : 1.0;
@@ -131,8 +124,7 @@ static void add_keys(sluice__layer_metrics *m, const sluice__probe_event *e) {
     int64_t heads = e->shape[1], len = e->shape[2], keys = quarter_of(m->seq_len);
     for (int64_t row = 0; row < e->shape[0] * heads; row++)
         for (int64_t q = keys; q < len; q++)
-            for (int64_t k = 0; k < keys; k++)
-                m->key_sum[row % heads * keys + k] += e->data[(row * len + q) * len + k];
+            for (int64_t k = 0; k < keys; k++) m->key_sum[row % heads * keys + k] += e->data[(row * len + q) * len + k];
 }
 
 static void add_max_abs(sluice__layer_metrics *m, const sluice__probe_event *e) {
@@ -211,21 +203,33 @@ static void add_output(sluice__layer_metrics *m, const sluice__probe_event *e, i
 sluice_status sluice__metrics_second(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_error *err) {
     (void)err;
     switch (e->point) {
-    case SLUICE__PROBE_FIRST_SHARE: add_share(m, e); break;
-    case SLUICE__PROBE_ATTN_PROBS: add_keys(m, e); break;
-    case SLUICE__PROBE_VALUE_NORM: add_value_norm(m, e); break;
-    case SLUICE__PROBE_GATE: add_gate(m, e); break;
-    case SLUICE__PROBE_SDPA: add_output(m, e, 0); break;
-    case SLUICE__PROBE_SDPA_GATED: add_output(m, e, 1); break;
-    case SLUICE__PROBE_RESID_FFN: add_residual(m, e); /* fall through */
-    default: add_max_abs(m, e);
+    case SLUICE__PROBE_FIRST_SHARE:
+        add_share(m, e);
+        break;
+    case SLUICE__PROBE_ATTN_PROBS:
+        add_keys(m, e);
+        break;
+    case SLUICE__PROBE_VALUE_NORM:
+        add_value_norm(m, e);
+        break;
+    case SLUICE__PROBE_GATE:
+        add_gate(m, e);
+        break;
+    case SLUICE__PROBE_SDPA:
+        add_output(m, e, 0);
+        break;
+    case SLUICE__PROBE_SDPA_GATED:
+        add_output(m, e, 1);
+        break;
+    case SLUICE__PROBE_RESID_FFN:
+        add_residual(m, e); /* fall through */
+    default:
+        add_max_abs(m, e);
     }
     return SLUICE_OK;
 }
 
-static double ratio(double a, int64_t b) {
-    return b ? a / (double)b : NAN;
-}
+static double ratio(double a, int64_t b) { return b ? a / (double)b : NAN; }
 
 static sluice_first_share share_of(const double *sum, double rows, int seq_len) {
     double mean[SLUICE__READINGS];
@@ -278,9 +282,14 @@ static sluice_output_sparsity sparsity_result(const sluice__layer_metrics *m) {
     for (int kind = 0; kind < 3; kind++)
         for (int t = 0; t < SLUICE__THRESHOLDS; t++)
             share[kind][t] = ratio((double)m->small[kind][t], m->outputs[kind == 1]);
-    return (sluice_output_sparsity){ratio(m->abs_sum[0], m->outputs[0]), ratio(m->abs_sum[1], m->outputs[1]),
-                                    share[0][0], share[1][0], share[2][0],
-                                    share[0][1], share[1][1], share[2][1]};
+    return (sluice_output_sparsity){ratio(m->abs_sum[0], m->outputs[0]),
+                                    ratio(m->abs_sum[1], m->outputs[1]),
+                                    share[0][0],
+                                    share[1][0],
+                                    share[2][0],
+                                    share[0][1],
+                                    share[1][1],
+                                    share[2][1]};
 }
 
 void sluice__metrics_result(const sluice__layer_metrics *m, sluice_inspect_layer *out) {

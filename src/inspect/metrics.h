@@ -25,7 +25,7 @@ typedef struct sluice__layer_metrics {
     int64_t tokens_first, tokens_others;
     double gate_deviation, gate_min, gate_max, *gate_head_sum; /* [gate_heads] */
     int64_t gate_seen, gate_below_01, gate_below_05, gate_hist[SLUICE_GATE_BINS], gate_below, gate_above;
-    double abs_sum[2]; /* before, after */
+    double abs_sum[2];                                /* before, after */
     int64_t outputs[2], small[3][SLUICE__THRESHOLDS]; /* before, after, control; 1e-2, 1e-3 */
 } sluice__layer_metrics;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The generator: symbols are the most frequent bytes of the text, transitions its bigrams among them (pairs with another
- * byte are left out), drawn by inverting the cumulative counts. */
+/* The generator: symbols are the most frequent bytes of the text, transitions its bigrams among them (pairs with
+ * another byte are left out), drawn by inverting the cumulative counts. */
 #include "study/backcopy.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -62,8 +62,8 @@ static int32_t draw(const int64_t *row, int n, sluice__rng *rng) {
     return s;
 }
 
-/* The chain begins with a symbol that is no trigger; so a trigger always follows one, and no two triggers can go on copying
- * each other for ever. */
+/* The chain begins with a symbol that is no trigger; so a trigger always follows one, and no two triggers can go on
+ * copying each other for ever. */
 static void generate(sluice__backcopy *b, const int64_t *cumulative, uint64_t seed) {
     sluice__rng rng = {.seed = seed, .stream = STREAM};
     while (is_trigger(b, b->ids[0])) b->ids[0]++;
@@ -80,8 +80,10 @@ static sluice_status set_triggers(sluice__backcopy *b, const char *triggers, con
     for (size_t i = 0; i < n; i++) {
         int id = id_of[(unsigned char)triggers[i]];
         if (id < 0)
-            return sluice__fail(err, SLUICE_ERR_CONFIG, "data.triggers: \"%c\" is not among the %d most frequent characters "
-                                "of the text", triggers[i], b->symbols);
+            return sluice__fail(err, SLUICE_ERR_CONFIG,
+                                "data.triggers: \"%c\" is not among the %d most frequent characters "
+                                "of the text",
+                                triggers[i], b->symbols);
         if (!is_trigger(b, id)) b->triggers[b->num_triggers++] = id;
     }
     if (b->num_triggers == b->symbols)
@@ -89,16 +91,18 @@ static sluice_status set_triggers(sluice__backcopy *b, const char *triggers, con
     return SLUICE_OK;
 }
 
-sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size_t size, int symbols, const char *triggers,
-                                   int64_t count, uint64_t seed, sluice_error *err) {
+sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size_t size, int symbols,
+                                   const char *triggers, int64_t count, uint64_t seed, sluice_error *err) {
     *out = (sluice__backcopy){.symbols = symbols, .count = count};
     int id_of[256];
     const unsigned char *bytes = (const unsigned char *)text;
     if (symbols < 2 || symbols > 255 || count < 2)
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "data: found %d symbols and %lld tokens, expected 2..255 and at least 2",
-                            symbols, (long long)count);
+        return sluice__fail(err, SLUICE_ERR_CONFIG,
+                            "data: found %d symbols and %lld tokens, expected 2..255 and at least 2", symbols,
+                            (long long)count);
     if (!choose_symbols(out, bytes, size, id_of))
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "data.symbols: the text has fewer than %d different bytes", symbols);
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "data.symbols: the text has fewer than %d different bytes",
+                            symbols);
     SLUICE__TRY(set_triggers(out, triggers, id_of, err));
     int64_t *cumulative = sluice__calloc((size_t)symbols * (size_t)symbols, sizeof *cumulative, SLUICE__MEM_DATA);
     out->ids = sluice__calloc((size_t)count, sizeof *out->ids, SLUICE__MEM_DATA);
@@ -107,8 +111,10 @@ sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size
         st = sluice__no_memory(err, (size_t)count * sizeof *out->ids, "synthetic data");
     } else {
         count_bigrams(out, bytes, size, id_of, cumulative);
-        if (cumulative[symbols - 1] == 0) st = sluice__fail(err, SLUICE_ERR_CONFIG, "data: the text has no pairs of symbols");
-        else generate(out, cumulative, seed);
+        if (cumulative[symbols - 1] == 0)
+            st = sluice__fail(err, SLUICE_ERR_CONFIG, "data: the text has no pairs of symbols");
+        else
+            generate(out, cumulative, seed);
     }
     sluice__free(cumulative);
     if (st != SLUICE_OK) sluice__backcopy_free(out);

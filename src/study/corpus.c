@@ -55,8 +55,8 @@ static bool same(const char *a, size_t a_size, const char *b, size_t b_size) {
     return a_size == b_size && memcmp(a, b, a_size) == 0;
 }
 
-static sluice_status add_verse(sluice__corpus *c, sluice__strbuf *text, const verse *last, const verse *v, const char *name,
-                               sluice_error *err) {
+static sluice_status add_verse(sluice__corpus *c, sluice__strbuf *text, const verse *last, const verse *v,
+                               const char *name, sluice_error *err) {
     bool new_book = c->count == 0 || !same(last->book, last->book_size, v->book, v->book_size);
     bool new_chapter = new_book || !same(last->chapter, last->chapter_size, v->chapter, v->chapter_size);
     if (new_book && c->count == MAX_BOOKS)
@@ -71,16 +71,17 @@ static sluice_status add_verse(sluice__corpus *c, sluice__strbuf *text, const ve
     return SLUICE_OK;
 }
 
-static sluice_status read_verses(sluice__corpus *c, sluice__strbuf *text, const char *lines, size_t size, const char *name,
-                                 sluice_error *err) {
+static sluice_status read_verses(sluice__corpus *c, sluice__strbuf *text, const char *lines, size_t size,
+                                 const char *name, sluice_error *err) {
     verse last = {0}, v;
     int64_t number = 1;
     for (size_t at = 0; at < size; number++) {
         const char *end = memchr(lines + at, '\n', size - at);
         size_t length = end ? (size_t)(end - lines) - at : size - at;
         if (!parse_verse(&v, lines + at, length))
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %lld: found \"%.*s\", expected a verse like \"Ge1:1 In the\"",
-                                name, (long long)number, length < 40 ? (int)length : 40, lines + at);
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "%s: line %lld: found \"%.*s\", expected a verse like \"Ge1:1 In the\"", name,
+                                (long long)number, length < 40 ? (int)length : 40, lines + at);
         SLUICE__TRY(add_verse(c, text, &last, &v, name, err));
         last = v;
         at += length + 1;
@@ -106,10 +107,11 @@ sluice_status sluice__corpus_from_verses(sluice__corpus *out, const char *lines,
 /* ---- the program ---- */
 
 static sluice_status missing(int code, sluice_error *err) {
-    return sluice__fail(err, SLUICE_ERR_IO,
-                        "the built-in text comes from the program `bible`, which cannot be started (%s): install it with "
-                        "`apt install bible-kjv` (or `make setup`), or give texts of your own with --text FILE",
-                        strerror(code));
+    return sluice__fail(
+        err, SLUICE_ERR_IO,
+        "the built-in text comes from the program `bible`, which cannot be started (%s): install it with "
+        "`apt install bible-kjv` (or `make setup`), or give texts of your own with --text FILE",
+        strerror(code));
 }
 
 static sluice_status start(pid_t *pid, int *output, sluice_error *err) {
@@ -140,8 +142,8 @@ static sluice_status drain(sluice__strbuf *out, int fd, sluice_error *err) {
         if (n == 0) break;
         sluice__strbuf_add(out, block, (size_t)n);
         if (out->size > OUTPUT_LIMIT)
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "bible: more than %d bytes of output: not the program of bible-kjv",
-                                OUTPUT_LIMIT);
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "bible: more than %d bytes of output: not the program of bible-kjv", OUTPUT_LIMIT);
     }
     return out->failed ? sluice__no_memory(err, out->size, "the corpus") : SLUICE_OK;
 }
@@ -167,10 +169,13 @@ sluice_status sluice__corpus_embedded(sluice__corpus *out, sluice_error *err) {
     sluice_status ended = wait_for(pid, st == SLUICE_OK ? err : NULL);
     if (st == SLUICE_OK) st = ended;
     if (st == SLUICE_OK && lines.size < LEAST_OUTPUT)
-        st = sluice__fail(err, SLUICE_ERR_FORMAT, "bible: %zu bytes of output, expected about 4400000: not the program of "
-                          "bible-kjv?", lines.size);
+        st = sluice__fail(err, SLUICE_ERR_FORMAT,
+                          "bible: %zu bytes of output, expected about 4400000: not the program of "
+                          "bible-kjv?",
+                          lines.size);
     if (st == SLUICE_OK) st = sluice__corpus_from_verses(out, lines.data, lines.size, "bible", err);
-    if (st == SLUICE_OK) snprintf(out->source, sizeof out->source, "King James Bible (program bible of Debian's bible-kjv)");
+    if (st == SLUICE_OK)
+        snprintf(out->source, sizeof out->source, "King James Bible (program bible of Debian's bible-kjv)");
     sluice__strbuf_free(&lines);
     return st;
 }

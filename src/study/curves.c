@@ -59,8 +59,10 @@ static sluice_status add_line(curves *c, const char *text, size_t size, sluice_e
     json_t *line = json_loadb(text, size, 0, NULL);
     const char *type = json_string_value(json_object_get(line, "type"));
     sluice_status st = SLUICE_OK;
-    if (type && !strcmp(type, "train")) st = add_point(c, line, err);
-    else if (type && !strcmp(type, "probe")) add_probe(c, line);
+    if (type && !strcmp(type, "train"))
+        st = add_point(c, line, err);
+    else if (type && !strcmp(type, "probe"))
+        add_probe(c, line);
     json_decref(line);
     return st;
 }
@@ -94,7 +96,8 @@ static sluice_status find_spikes(spikes *s, const curves *c, const sluice_train_
     s->events = sluice__calloc(n, sizeof *s->events, SLUICE__MEM_OTHER);
     if (!s->loss || !s->flagged || !s->events) return sluice__no_memory(err, n * sizeof *s->loss, "training curves");
     for (size_t i = 0; i < n; i++) s->loss[i] = c->points[i].loss;
-    sluice__spike_options o = {p->loss_spike_alpha, p->loss_spike_threshold, p->loss_spike_start, p->loss_spike_min_gap};
+    sluice__spike_options o = {p->loss_spike_alpha, p->loss_spike_threshold, p->loss_spike_start,
+                               p->loss_spike_min_gap};
     sluice__loss_spikes(s->loss, c->count, o, s->flagged, &s->num_flagged, s->events, &s->num_events);
     return SLUICE_OK;
 }
@@ -176,7 +179,8 @@ static json_t *to_json(const curves *c, const spikes *s, const sluice_train_para
     return out;
 }
 
-sluice_status sluice__curves_read(json_t **out, const char *metrics_path, const sluice_train_params *p, sluice_error *err) {
+sluice_status sluice__curves_read(json_t **out, const char *metrics_path, const sluice_train_params *p,
+                                  sluice_error *err) {
     curves c = {.probe_step = json_array(), .share = json_array(), .max_abs = json_array(), .gate = json_array()};
     spikes s = {0};
     sluice_status st = read_lines(&c, metrics_path, err);

@@ -32,7 +32,8 @@ static void read_layers(sluice__digest_run *r, const json_t *layers) {
     json_t *layer;
     json_array_foreach(layers, i, layer) {
         r->other_key = fmax(r->other_key, NUMBER(layer, "max_other_key_share"));
-        double first = NUMBER(layer, "first_token_peak", "token_0"), median = NUMBER(layer, "first_token_peak", "median");
+        double first = NUMBER(layer, "first_token_peak", "token_0"),
+               median = NUMBER(layer, "first_token_peak", "median");
         if (!(median > 0) || !(isnan(r->peak_ratio) || first / median > r->peak_ratio)) continue;
         r->peak = first;
         r->peak_others = NUMBER(layer, "first_token_peak", "others");
@@ -102,8 +103,8 @@ void sluice__digest_read(sluice__digest *out, const json_t *results) {
         a->parameters = NUMBER(arm, "parameters");
         a->uniform = NUMBER(arm, "uniform_share", "from_quarter");
         if (isnan(a->uniform)) a->uniform = NUMBER(results, "uniform_share", "from_quarter");
-        json_array_foreach(json_object_get(arm, "runs"), j, run)
-            if (a->num_runs < SLUICE__MAX_SEEDS) read_run(&a->runs[a->num_runs++], out, run);
+        json_array_foreach(json_object_get(arm, "runs"), j, run) if (a->num_runs < SLUICE__MAX_SEEDS)
+            read_run(&a->runs[a->num_runs++], out, run);
         if (out->reference < 0 && !a->gated) out->reference = (int)i;
     }
     if (out->reference < 0) out->reference = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The numbers of results.json that comparisons, findings, the CSV file and the table need, in plain structs. A number that
- * a run does not have is NaN. */
+/* The numbers of results.json that comparisons, findings, the CSV file and the table need, in plain structs. A number
+ * that a run does not have is NaN. */
 #ifndef SLUICE_STUDY_DIGEST_H
 #define SLUICE_STUDY_DIGEST_H
 #include <jansson.h>
@@ -16,7 +16,8 @@ typedef struct sluice__digest_run {
     double sink_heads, heads;
     double peak, peak_others, peak_ratio; /* of the layer where the first token's peak is largest against the median */
     double m_act, massive;
-    double gate_mean, gate_below, small_before, small_after, small_control; /* means over layers; below 0.1; |y| < 1e-2 */
+    double gate_mean, gate_below, small_before, small_after,
+        small_control; /* means over layers; below 0.1; |y| < 1e-2 */
     double spike_events, spike_score;
     double rise_plain, rise_yarn; /* loss at the longest length minus loss at the training length */
     double seconds, tokens_per_s;
@@ -25,7 +26,7 @@ typedef struct sluice__digest_run {
 typedef struct sluice__digest_arm {
     const char *name, *label;
     bool gated;
-    int data_set; /* losses of arms with the same one can be compared */
+    int data_set;               /* losses of arms with the same one can be compared */
     double parameters, uniform; /* uniform: share of uniform attention, from_quarter */
     sluice__digest_run runs[SLUICE__MAX_SEEDS];
     int num_runs;

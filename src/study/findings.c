@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules that turn numbers into sentences. A verdict is given run by run, gated runs against the ungated run of the same seed:
- * "observed" when it holds in every run, "not observed" when in none, "mixed" otherwise. Sentences carry the numbers, the
- * spread over seeds where there are several, and the value that would mean nothing (uniform attention, a constant gate).
+/* Rules that turn numbers into sentences. A verdict is given run by run, gated runs against the ungated run of the same
+ * seed: "observed" when it holds in every run, "not observed" when in none, "mixed" otherwise. Sentences carry the
+ * numbers, the spread over seeds where there are several, and the value that would mean nothing (uniform attention, a
+ * constant gate).
  *
- * Words: a sink head gives the first token more than 0.3 of its attention (Gu et al. 2024). "Massive activation" is kept for
- * the definition of Sun et al. 2024 (|h| > 100 and at least 1000 times the median); what small models show is called the
- * first token's peak. */
+ * Words: a sink head gives the first token more than 0.3 of its attention (Gu et al. 2024). "Massive activation" is
+ * kept for the definition of Sun et al. 2024 (|h| > 100 and at least 1000 times the median); what small models show is
+ * called the first token's peak. */
 #include "study/findings.h"
 #include "base/strbuf.h"
 #include <math.h>
@@ -23,13 +24,13 @@ typedef struct tally {
 } tally;
 
 static void vote(tally *t, bool yes) {
-    if (yes) t->yes++;
-    else t->no++;
+    if (yes)
+        t->yes++;
+    else
+        t->no++;
 }
 
-static const char *verdict_of(tally t) {
-    return t.yes && t.no ? "mixed" : t.yes ? "observed" : "not observed";
-}
+static const char *verdict_of(tally t) { return t.yes && t.no ? "mixed" : t.yes ? "observed" : "not observed"; }
 
 static void add(json_t *out, const char *id, tally t, sluice__strbuf *text) {
     if (text->size && !text->failed)
@@ -86,14 +87,14 @@ static double rise_yarn(const sluice__digest_run *r) { return r->rise_yarn; }
 
 static void put_sink_heads(sluice__strbuf *b, const sluice__digest_arm *a) {
     double least = smallest(a, sink_heads), most = largest(a, sink_heads);
-    if (least == most) sluice__strbuf_printf(b, "%.0f", most);
-    else sluice__strbuf_printf(b, "%.0f to %.0f", least, most);
+    if (least == most)
+        sluice__strbuf_printf(b, "%.0f", most);
+    else
+        sluice__strbuf_printf(b, "%.0f to %.0f", least, most);
     sluice__strbuf_printf(b, " of %.0f heads", largest(a, heads));
 }
 
-static const sluice__digest_arm *reference(const sluice__digest *d) {
-    return &d->arms[d->reference];
-}
+static const sluice__digest_arm *reference(const sluice__digest *d) { return &d->arms[d->reference]; }
 
 /* ---- the sink ---- */
 
@@ -106,7 +107,8 @@ static void find_sink(json_t *out, const sluice__digest *d) {
         if (a->runs[i].measured) vote(&t, a->runs[i].sink_heads > 0);
     sluice__strbuf_printf(&b, "Attention sink in the arm \"%s\": ", a->label);
     put_sink_heads(&b, a);
-    sluice__strbuf_puts(&b, " give the first token more than 0.3 of their attention; the mean share over all heads is ");
+    sluice__strbuf_puts(&b,
+                        " give the first token more than 0.3 of their attention; the mean share over all heads is ");
     put_arm_spread(&b, a, sluice__run_share, 3);
     sluice__strbuf_printf(&b, ", which is %.1f", smallest(a, sluice__run_share) / a->uniform);
     if (t.yes + t.no > 1) sluice__strbuf_printf(&b, " to %.1f", largest(a, sluice__run_share) / a->uniform);
@@ -128,14 +130,15 @@ static void find_gate_removes(json_t *out, const sluice__digest *d) {
             sinks++;
             vote(&t, p.arm[k]->sink_heads == 0 && p.arm[k]->share < gone * p.base[k]->share);
         }
-        sluice__strbuf_printf(&b, "%s\"%s\": mean share ", b.size ? "; " : "Share of attention on the first token with a gate: ",
-                              a->label);
+        sluice__strbuf_printf(&b, "%s\"%s\": mean share ",
+                              b.size ? "; " : "Share of attention on the first token with a gate: ", a->label);
         put_arm_spread(&b, a, sluice__run_share, 3);
         sluice__strbuf_puts(&b, ", ");
         put_sink_heads(&b, a);
         sluice__strbuf_puts(&b, " above 0.3");
         if (isfinite(largest(a, other_key)))
-            sluice__strbuf_printf(&b, ", no other early key above %.2f in any head", ceil(100 * largest(a, other_key)) / 100);
+            sluice__strbuf_printf(&b, ", no other early key above %.2f in any head",
+                                  ceil(100 * largest(a, other_key)) / 100);
     }
     if (!pairs) return sluice__strbuf_free(&b);
     sluice__strbuf_printf(&b, ". Without it: ");
@@ -156,15 +159,16 @@ static void find_factors(json_t *out, const sluice__digest *d) {
         if (a->gated || a == base || !p.count) continue;
         for (int k = 0; k < p.count; k++)
             vote(&t, p.arm[k]->share > clearly * p.base[k]->share || p.base[k]->share > clearly * p.arm[k]->share);
-        sluice__strbuf_printf(&b, "%s\"%s\" ", b.size ? ", " : "Mean share of attention on the first token: ", a->label);
+        sluice__strbuf_printf(&b, "%s\"%s\" ",
+                              b.size ? ", " : "Mean share of attention on the first token: ", a->label);
         put_arm_spread(&b, a, sluice__run_share, 3);
         sluice__strbuf_printf(&b, " (uniform %.3f)", a->uniform);
     }
     if (!b.size) return;
     sluice__strbuf_printf(&b, "; \"%s\" ", base->label);
     put_arm_spread(&b, base, sluice__run_share, 3);
-    sluice__strbuf_printf(&b, " (uniform %.3f). The verdict counts arms whose share differs by a factor of %.1f.", base->uniform,
-                          clearly);
+    sluice__strbuf_printf(&b, " (uniform %.3f). The verdict counts arms whose share differs by a factor of %.1f.",
+                          base->uniform, clearly);
     add(out, "factors", t, &b);
 }
 
@@ -183,8 +187,10 @@ static void put_loss(sluice__strbuf *b, const sluice__digest_arm *a, const sluic
     sluice__strbuf_printf(b, "\"%s\" ", a->label);
     put_arm_spread(b, a, sluice__run_loss, 3);
     sluice__strbuf_printf(b, " (%+.3f", s.mean);
-    if (s.count > 1) sluice__strbuf_printf(b, " ± %.3f at equal seed, lower in %d of %d)", s.sd, lower, p->count);
-    else sluice__strbuf_puts(b, ", one seed)");
+    if (s.count > 1)
+        sluice__strbuf_printf(b, " ± %.3f at equal seed, lower in %d of %d)", s.sd, lower, p->count);
+    else
+        sluice__strbuf_puts(b, ", one seed)");
 }
 
 static void find_loss(json_t *out, const sluice__digest *d) {
@@ -223,7 +229,8 @@ static void find_peak(json_t *out, const sluice__digest *d) {
     sluice__strbuf b = {0};
     tally t = {0, 0};
     if (!isfinite(sluice__arm_spread(base, peak_ratio).mean)) return;
-    sluice__strbuf_puts(&b, "First token's peak in the residual stream, at the layer where it is highest against the median: ");
+    sluice__strbuf_puts(
+        &b, "First token's peak in the residual stream, at the layer where it is highest against the median: ");
     put_peak(&b, base);
     for (int i = 0; i < d->num_arms; i++) {
         const sluice__digest_arm *a = &d->arms[i];
@@ -248,8 +255,11 @@ static void find_massive(json_t *out, const sluice__digest *d) {
         for (int k = 0; k < a->num_runs; k++)
             if (a->runs[k].measured) vote(&t, a->runs[k].massive > 0);
         if (largest(a, massive) > 0)
-            sluice__strbuf_printf(&b, "%s\"%s\" %.0f", b.size ? ", " : "Massive activations (|h| > 100 and 1000 times the "
-                                  "median), most in one run: ", a->label, largest(a, massive));
+            sluice__strbuf_printf(&b, "%s\"%s\" %.0f",
+                                  b.size ? ", "
+                                         : "Massive activations (|h| > 100 and 1000 times the "
+                                           "median), most in one run: ",
+                                  a->label, largest(a, massive));
     }
     if (!t.yes && !t.no) return;
     if (!b.size) sluice__strbuf_puts(&b, "No run has a massive activation (|h| > 100 and 1000 times the median)");
@@ -271,10 +281,12 @@ static void find_sparsity(json_t *out, const sluice__digest *d) {
         }
         sluice__strbuf_printf(&b, "%s\"%s\" has a mean score of ", b.size ? "; " : "Gate scores: ", a->label);
         put_arm_spread(&b, a, sluice__run_gate_mean, 3);
-        sluice__strbuf_printf(&b, ", %.0f %% of the scores are below 0.1; %.0f %% of the attention outputs are below 1e-2 "
-                              "before the gate and %.0f %% after it, a constant gate of that mean would give %.0f %%",
-                              100 * sluice__arm_spread(a, gate_below).mean, 100 * sluice__arm_spread(a, small_before).mean,
-                              100 * sluice__arm_spread(a, small_after).mean, 100 * sluice__arm_spread(a, small_control).mean);
+        sluice__strbuf_printf(
+            &b,
+            ", %.0f %% of the scores are below 0.1; %.0f %% of the attention outputs are below 1e-2 "
+            "before the gate and %.0f %% after it, a constant gate of that mean would give %.0f %%",
+            100 * sluice__arm_spread(a, gate_below).mean, 100 * sluice__arm_spread(a, small_before).mean,
+            100 * sluice__arm_spread(a, small_after).mean, 100 * sluice__arm_spread(a, small_control).mean);
     }
     if (b.size) sluice__strbuf_puts(&b, ".");
     add(out, "gate_sparsity", t, &b);
@@ -294,8 +306,11 @@ static void find_spikes(json_t *out, const sluice__digest *d) {
         most = fmax(most, fmax(largest(a, spike_events), largest(a, spike_score)));
         for (int k = 0; a->gated && a != base && k < p.count; k++)
             vote(&t, p.arm[k]->spike_events < p.base[k]->spike_events);
-        sluice__strbuf_printf(&b, "%s\"%s\" ", b.size ? ", " : "Loss spikes a run (and the share of steps 7 standard "
-                              "deviations off): ", a->label);
+        sluice__strbuf_printf(&b, "%s\"%s\" ",
+                              b.size ? ", "
+                                     : "Loss spikes a run (and the share of steps 7 standard "
+                                       "deviations off): ",
+                              a->label);
         put_arm_spread(&b, a, spike_events, 1);
         sluice__strbuf_printf(&b, " (%.2f %%)", sluice__arm_spread(a, spike_score).mean);
     }
@@ -320,12 +335,17 @@ static void find_length(json_t *out, const sluice__digest *d) {
             vote(&t, p.arm[k]->rise_plain < p.base[k]->rise_plain);
             if (isfinite(p.arm[k]->rise_yarn)) vote(&t, p.arm[k]->rise_yarn < p.base[k]->rise_yarn);
         }
-        if (!b.size) sluice__strbuf_printf(&b, "Change of the loss on the same tokens in windows %.0f times as long as in training: ", d->longest);
-        else sluice__strbuf_puts(&b, ", ");
+        if (!b.size)
+            sluice__strbuf_printf(
+                &b, "Change of the loss on the same tokens in windows %.0f times as long as in training: ", d->longest);
+        else
+            sluice__strbuf_puts(&b, ", ");
         sluice__strbuf_printf(&b, "\"%s\" %+.3f", a->label, plain.mean);
         if (yarn.count) sluice__strbuf_printf(&b, " (YaRN %+.3f)", yarn.mean);
     }
-    if (b.size) sluice__strbuf_puts(&b, ". Observed means that it rises less (or falls more) with a gate, plain and with YaRN.");
+    if (b.size)
+        sluice__strbuf_puts(&b,
+                            ". Observed means that it rises less (or falls more) with a gate, plain and with YaRN.");
     add(out, "length", t, &b);
 }
 
@@ -342,8 +362,8 @@ static void find_cost(json_t *out, const sluice__digest *d) {
             ratio += p.arm[k]->seconds / p.base[k]->seconds / p.count;
             vote(&t, p.arm[k]->seconds > p.base[k]->seconds);
         }
-        sluice__strbuf_printf(&b, "%s\"%s\" %+.0f parameters and %.2f times the training time", b.size ? ", " : "Cost of the gate: ",
-                              a->label, a->parameters - base->parameters, ratio);
+        sluice__strbuf_printf(&b, "%s\"%s\" %+.0f parameters and %.2f times the training time",
+                              b.size ? ", " : "Cost of the gate: ", a->label, a->parameters - base->parameters, ratio);
     }
     if (b.size) sluice__strbuf_puts(&b, "; times of small runs that share a machine differ by some percent.");
     add(out, "cost", t, &b);
@@ -359,8 +379,9 @@ static void find_failures(json_t *out, const sluice__digest *d) {
             const sluice__digest_run *r = &d->arms[i].runs[k];
             if (r->measured) continue;
             vote(&t, true);
-            sluice__strbuf_printf(&b, "%s\"%s\" seed %lld %s", b.size ? "; " : "Runs without a result: ", d->arms[i].label,
-                                  (long long)r->seed, r->status ? r->status : "?");
+            sluice__strbuf_printf(&b, "%s\"%s\" seed %lld %s",
+                                  b.size ? "; " : "Runs without a result: ", d->arms[i].label, (long long)r->seed,
+                                  r->status ? r->status : "?");
             if (r->error) sluice__strbuf_printf(&b, " (%s)", r->error);
         }
     if (b.size) sluice__strbuf_puts(&b, ". They are left out of all means.");
@@ -371,11 +392,15 @@ static void find_seeds(json_t *out, const sluice__digest *d) {
     sluice__strbuf b = {0};
     int n = measured(reference(d));
     if (n == 1)
-        sluice__strbuf_puts(&b, "One seed only: the spread between seeds is unknown, and differences as small as chance gives "
-                                "cannot be told from real ones.");
+        sluice__strbuf_puts(
+            &b, "One seed only: the spread between seeds is unknown, and differences as small as chance gives "
+                "cannot be told from real ones.");
     else if (n > 1)
-        sluice__strbuf_printf(&b, "%d seeds: numbers are means, ± is the sample standard deviation between seeds, and arms are "
-                              "compared within a seed, where they see the same data in the same order.", n);
+        sluice__strbuf_printf(
+            &b,
+            "%d seeds: numbers are means, ± is the sample standard deviation between seeds, and arms are "
+            "compared within a seed, where they see the same data in the same order.",
+            n);
     add(out, "seeds", (tally){n > 1, n == 1}, &b);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run's directory is DIR/arms/NAME/seed-S: the trainer's files, model/ and, once everything is measured, run.json. That
- * file alone says that the run is complete, so a kill at any moment costs at most the updates since the last checkpoint. */
+/* A run's directory is DIR/arms/NAME/seed-S: the trainer's files, model/ and, once everything is measured, run.json.
+ * That file alone says that the run is complete, so a kill at any moment costs at most the updates since the last
+ * checkpoint. */
 #include "study/job.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -29,9 +30,7 @@ typedef struct work {
     char *dir, *model_dir, *result_path;
 } work;
 
-static int64_t seed_of(const sluice__job *job) {
-    return job->recipe->seeds[job->seed_index];
-}
+static int64_t seed_of(const sluice__job *job) { return job->recipe->seeds[job->seed_index]; }
 
 static char *run_path(const sluice__job *job, const char *name) {
     return sluice__asprintf("%s/arms/%s/seed-%lld%s%s", job->study_dir, job->recipe->arms[job->arm].name,
@@ -45,8 +44,10 @@ bool sluice__job_recall(sluice__job *job) {
     sluice__free(path);
     const char *status = json_string_value(json_object_get(found, "status"));
     bool complete = status && (!strcmp(status, "done") || !strcmp(status, "diverged"));
-    if (complete) job->result = found;
-    else json_decref(found);
+    if (complete)
+        job->result = found;
+    else
+        json_decref(found);
     return complete;
 }
 
@@ -150,7 +151,8 @@ static sluice_status check_loss(const work *w, const json_t *run, sluice_error *
     json_t *loss = json_object_get(json_object_get(run, "eval"), "loss");
     double found = json_is_number(loss) ? json_number_value(loss) : NAN, guess = log((double)w->config.vocab_size);
     if (found <= guess) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_NUMERIC, "held-out loss %.3f, more than the %.3f of equal probabilities", found, guess);
+    return sluice__fail(err, SLUICE_ERR_NUMERIC, "held-out loss %.3f, more than the %.3f of equal probabilities", found,
+                        guess);
 }
 
 static sluice_status add_curves(const work *w, json_t *run, sluice_error *err) {
@@ -180,7 +182,8 @@ static void set_outcome(const work *w, json_t *run, sluice_status st, sluice_err
 }
 
 static json_t *new_result(const work *w) {
-    return json_pack("{s:I, s:s, s:n, s:n}", "seed", (json_int_t)seed_of(w->job), "status", "failed", "error", "model_dir");
+    return json_pack("{s:I, s:s, s:n, s:n}", "seed", (json_int_t)seed_of(w->job), "status", "failed", "error",
+                     "model_dir");
 }
 
 static void remove_checkpoints(const work *w) {

@@ -17,11 +17,11 @@ typedef struct sluice__job {
     json_t *result; /* owned: what goes into results.json; NULL until the run has ended */
 } sluice__job;
 
-/* The result that an earlier call left, complete; false when the run has to be done (or done to its end, or again because
- * it failed for an outside reason). Reads files only. */
+/* The result that an earlier call left, complete; false when the run has to be done (or done to its end, or again
+ * because it failed for an outside reason). Reads files only. */
 bool sluice__job_recall(sluice__job *job);
-/* Trains, or continues training, saves the model, measures, writes run.json and removes the checkpoints. A run that diverges or
- * fails ends with OK and says so in its result; INTERRUPTED leaves a checkpoint and no result. */
+/* Trains, or continues training, saves the model, measures, writes run.json and removes the checkpoints. A run that
+ * diverges or fails ends with OK and says so in its result; INTERRUPTED leaves a checkpoint and no result. */
 sluice_status sluice__job_run(sluice__job *job, sluice_error *err);
 /* What a run takes. Settings that cannot work are refused here, before anything starts. */
 typedef struct sluice__job_size {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preparing the data of a study once, before any run starts: read the text, train a tokenizer on the part that is trained on,
- * split and tokenise. The split depends on the recipe only; seeds change the order of windows. */
+/* Preparing the data of a study once, before any run starts: read the text, train a tokenizer on the part that is
+ * trained on, split and tokenise. The split depends on the recipe only; seeds change the order of windows. */
 #include "study/material.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -14,7 +14,8 @@
 
 enum { SPLIT_SEED = 0 };
 
-/* Where the text comes from while entries are made: files, or documents in memory (the embedded corpus, standard input). */
+/* Where the text comes from while entries are made: files, or documents in memory (the embedded corpus, standard
+ * input). */
 typedef struct source {
     const char *const *texts;
     int num_texts;
@@ -35,8 +36,8 @@ static sluice_status use_corpus(source *s, sluice__material *m, sluice_error *er
     s->documents = sluice__calloc(n, sizeof *s->documents, SLUICE__MEM_DATA);
     if (!s->documents) return sluice__no_memory(err, n * sizeof *s->documents, "documents");
     for (size_t i = 0; i < n; i++)
-        s->documents[i] = (sluice_document){s->corpus.text + s->corpus.offsets[i],
-                                            s->corpus.offsets[i + 1] - s->corpus.offsets[i]};
+        s->documents[i] =
+            (sluice_document){s->corpus.text + s->corpus.offsets[i], s->corpus.offsets[i + 1] - s->corpus.offsets[i]};
     m->bytes = (int64_t)s->corpus.offsets[n];
     return SLUICE_OK;
 }
@@ -69,7 +70,8 @@ static sluice_status read_into_memory(source *s, sluice_error *err) {
     }
     sluice__text_source_close(files);
     s->corpus.text = text.data;
-    if (st == SLUICE_OK && s->corpus.count == 0) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "text: no text in the input");
+    if (st == SLUICE_OK && s->corpus.count == 0)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "text: no text in the input");
     return st;
 }
 
@@ -88,8 +90,10 @@ static sluice_status open_texts(source *s, sluice__material *m, sluice_error *er
         if (!standard_input && stat(s->texts[i], &found) != 0)
             return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot be read: %s", s->texts[i], strerror(errno));
         any_standard_input |= standard_input;
-        if (!S_ISREG(found.st_mode)) m->bytes = -1;
-        else if (m->bytes >= 0) m->bytes += found.st_size;
+        if (!S_ISREG(found.st_mode))
+            m->bytes = -1;
+        else if (m->bytes >= 0)
+            m->bytes += found.st_size;
         int n = snprintf(m->source + used, sizeof m->source - used, "%s%s", i ? ", " : "",
                          standard_input ? "standard input" : base_name(s->texts[i]));
         used += (size_t)n < sizeof m->source - used ? (size_t)n : sizeof m->source - used - 1;
@@ -104,8 +108,10 @@ static sluice_status list_texts(char out[SLUICE_TRAIN_LIST], const source *s, sl
     for (int i = 0; i < s->num_texts; i++) {
         int n = snprintf(out + used, SLUICE_TRAIN_LIST - used, "%s%s", i ? "\n" : "", s->texts[i]);
         if (n < 0 || (size_t)n >= SLUICE_TRAIN_LIST - used)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "text: the names of all files together are longer than %d bytes; give "
-                                "a directory", SLUICE_TRAIN_LIST);
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                                "text: the names of all files together are longer than %d bytes; give "
+                                "a directory",
+                                SLUICE_TRAIN_LIST);
         used += (size_t)n;
     }
     return SLUICE_OK;
@@ -149,33 +155,37 @@ static sluice_status backcopy_entry(sluice__material_entry *e, const source *s, 
     json_t *d = e->data;
     sluice_status st = whole_text(&text, s, err);
     if (st == SLUICE_OK)
-        st = sluice__backcopy_new(&e->chain, text.data ? text.data : "", text.size,
-                                  (int)json_number_value(json_object_get(d, "symbols")),
-                                  json_string_value(json_object_get(d, "triggers")),
-                                  (int64_t)json_number_value(json_object_get(d, "tokens")),
-                                  (uint64_t)json_number_value(json_object_get(d, "seed")), err);
+        st = sluice__backcopy_new(
+            &e->chain, text.data ? text.data : "", text.size, (int)json_number_value(json_object_get(d, "symbols")),
+            json_string_value(json_object_get(d, "triggers")), (int64_t)json_number_value(json_object_get(d, "tokens")),
+            (uint64_t)json_number_value(json_object_get(d, "seed")), err);
     sluice__strbuf_free(&text);
     SLUICE__TRY(st);
     e->bos = e->chain.symbols;
-    return sluice_dataset_from_tokens(&e->dataset, p, e->chain.ids, &e->chain.count, 1, e->chain.symbols + 1, e->bos, -1, err);
+    return sluice_dataset_from_tokens(&e->dataset, p, e->chain.ids, &e->chain.count, 1, e->chain.symbols + 1, e->bos,
+                                      -1, err);
 }
 
-static sluice_status new_entry(sluice__material_entry *e, const sluice__recipe *recipe, const sluice__arm *arm, const source *s,
-                               sluice_error *err) {
+static sluice_status new_entry(sluice__material_entry *e, const sluice__recipe *recipe, const sluice__arm *arm,
+                               const source *s, sluice_error *err) {
     sluice_train_params p;
     e->data = arm->data;
     SLUICE__TRY(sluice__arm_params(&p, arm, SPLIT_SEED, err));
-    if (!strcmp(sluice__arm_data_kind(arm), "text")) SLUICE__TRY(text_entry(e, s, &p, (int)sluice__arm_vocab_size(arm), err));
-    else SLUICE__TRY(backcopy_entry(e, s, &p, err));
+    if (!strcmp(sluice__arm_data_kind(arm), "text"))
+        SLUICE__TRY(text_entry(e, s, &p, (int)sluice__arm_vocab_size(arm), err));
+    else
+        SLUICE__TRY(backcopy_entry(e, s, &p, err));
     if (sluice_dataset_get_info(e->dataset).heldout_windows < 1)
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "nothing is held out, so there is nothing to measure on: set split and "
+        return sluice__fail(err, SLUICE_ERR_CONFIG,
+                            "nothing is held out, so there is nothing to measure on: set split and "
                             "validation_split_percentage, or give more text");
     for (int i = 0; i < recipe->num_seeds; i++)
         SLUICE__TRY(sluice_dataset_reorder(&e->ordered[i], e->dataset, (uint64_t)recipe->seeds[i], err));
     return SLUICE_OK;
 }
 
-static sluice_status make_entries(sluice__material *m, const sluice__recipe *recipe, const source *s, sluice_error *err) {
+static sluice_status make_entries(sluice__material *m, const sluice__recipe *recipe, const source *s,
+                                  sluice_error *err) {
     for (int a = 0; a < recipe->num_arms; a++) {
         const sluice__arm *arm = &recipe->arms[a];
         int at = 0;
@@ -218,13 +228,16 @@ sluice_status sluice__entry_decode(const sluice__material_entry *e, const int32_
     for (int64_t i = 0; i < count; i++) {
         char c = (char)e->chain.bytes[ids[i] < e->chain.symbols ? ids[i] : 0];
         bool plain = c >= ' ' && c <= '~';
-        if (ids[i] == e->bos) SLUICE__TRY(sluice__text_add(out, "<bos>", 5, err));
-        else SLUICE__TRY(sluice__text_add(out, plain ? &c : c == '\n' ? " " : "?", 1, err));
+        if (ids[i] == e->bos)
+            SLUICE__TRY(sluice__text_add(out, "<bos>", 5, err));
+        else
+            SLUICE__TRY(sluice__text_add(out, plain ? &c : c == '\n' ? " " : "?", 1, err));
     }
     return SLUICE_OK;
 }
 
-sluice_status sluice__entry_encode(const sluice__material_entry *e, const char *text, sluice_ids *out, sluice_error *err) {
+sluice_status sluice__entry_encode(const sluice__material_entry *e, const char *text, sluice_ids *out,
+                                   sluice_error *err) {
     if (e->tokenizer) return sluice_tokenizer_encode(e->tokenizer, text, strlen(text), 0, out, err);
     for (const char *c = text; *c; c++) {
         int id = 0;

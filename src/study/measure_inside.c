@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trained model does inside: the inspection of held-out windows, the attention map of one sentence, and samples of
- * what it writes. */
+/* What a trained model does inside: the inspection of held-out windows, the attention map of one sentence, and samples
+ * of what it writes. */
 #include "study/subject.h"
 #include "base/memory.h"
 #include "inspect/inspection_json.h"
@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* Up to `count` held-out windows, spread evenly: ids [*windows, seq_len]. */
-static sluice_status heldout_ids(int32_t **ids, int64_t *windows, const sluice__subject *s, int64_t count, sluice_error *err) {
+static sluice_status heldout_ids(int32_t **ids, int64_t *windows, const sluice__subject *s, int64_t count,
+                                 sluice_error *err) {
     int64_t total = sluice_dataset_get_info(s->dataset).heldout_windows, len = s->params->seq_len;
     int32_t *rest = sluice__calloc(3 * (size_t)len, sizeof *rest, SLUICE__MEM_DATA); /* not needed here */
     *windows = count < total ? count : total;
@@ -120,7 +121,8 @@ sluice_status sluice__measure_map(json_t *run, const sluice__subject *s, sluice_
 
 /* ---- samples ---- */
 
-static sluice_status write_sample(json_t *samples, const sluice__subject *s, const sluice_ids *prompt, sluice_error *err) {
+static sluice_status write_sample(json_t *samples, const sluice__subject *s, const sluice_ids *prompt,
+                                  sluice_error *err) {
     size_t skip = prompt->count && prompt->data[0] == s->entry->bos;
     sluice_session_params sp = sluice_session_params_default();
     sluice_generate_params gp = sluice_generate_params_default();
@@ -133,12 +135,14 @@ static sluice_status write_sample(json_t *samples, const sluice__subject *s, con
     sluice_text before = {0}, after = {0};
     sluice_status st = sluice_session_new(&session, s->model, &sp, err);
     if (st == SLUICE_OK) st = sluice_generate(session, prompt->data, (int64_t)prompt->count, &gp, &found, err);
-    if (st == SLUICE_OK) st = sluice__entry_decode(s->entry, prompt->data + skip, (int64_t)(prompt->count - skip), &before, err);
+    if (st == SLUICE_OK)
+        st = sluice__entry_decode(s->entry, prompt->data + skip, (int64_t)(prompt->count - skip), &before, err);
     if (st == SLUICE_OK) st = sluice__entry_decode(s->entry, found.tokens, found.count, &after, err);
     if (st == SLUICE_OK)
-        json_array_append_new(samples, json_pack("{s:o, s:o, s:f, s:I}", "prompt", json_stringn(before.data, before.size), "text",
-                                                 json_stringn(after.data ? after.data : "", after.size), "temperature",
-                                                 s->evaluation->temperature, "seed", (json_int_t)s->seed));
+        json_array_append_new(samples,
+                              json_pack("{s:o, s:o, s:f, s:I}", "prompt", json_stringn(before.data, before.size),
+                                        "text", json_stringn(after.data ? after.data : "", after.size), "temperature",
+                                        s->evaluation->temperature, "seed", (json_int_t)s->seed));
     sluice_text_free(&before);
     sluice_text_free(&after);
     sluice_generation_free(&found);

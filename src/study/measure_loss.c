@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses of a trained model on held-out text: over windows of the training length (in all, and by position in the window),
- * and over windows of 1, 2, 4 times that length with plain and YaRN positions.
+/* Losses of a trained model on held-out text: over windows of the training length (in all, and by position in the
+ * window), and over windows of 1, 2, 4 times that length with plain and YaRN positions.
  *
- * Every length scores the very same tokens: a stretch of the held-out text that the longest window divides is cut into windows
- * of each length, so that losses differ by context alone. */
+ * Every length scores the very same tokens: a stretch of the held-out text that the longest window divides is cut into
+ * windows of each length, so that losses differ by context alone. */
 #include "study/subject.h"
 #include "base/memory.h"
 #include "inspect/inspection_json.h"
@@ -92,7 +92,8 @@ static sluice_status score_windows(tally *t, const sluice__subject *s, batch *b,
         for (; n < b->size && done + n < windows; n++) {
             size_t at = (size_t)n * (size_t)b->seq_len;
             sluice_window w = {b->ids + at, b->labels + at, b->positions + at, b->key_start + at};
-            sluice_dataset_heldout_window(s->dataset, (int64_t)((double)(done + n) * (double)total / (double)windows), &w);
+            sluice_dataset_heldout_window(s->dataset, (int64_t)((double)(done + n) * (double)total / (double)windows),
+                                          &w);
         }
         SLUICE__TRY(batch_run(b, s->model, n, s->params->document_mask, err));
         for (int i = 0; i < n; i++) count_window(t, s, b, i);
@@ -113,9 +114,10 @@ static void loss_to_json(json_t *run, const tally *t) {
     }
     double mean = count ? sum / (double)count : NAN;
     json_t *bits = t->bytes ? sluice__json_number(sum / log(2.0) / (double)t->bytes) : json_null();
-    json_object_set_new(run, "eval", json_pack("{s:o, s:o, s:o, s:I, s:I}", "loss", sluice__json_number(mean), "perplexity",
-                                               sluice__json_number(exp(mean)), "bits_per_byte", bits, "tokens",
-                                               (json_int_t)count, "bytes", (json_int_t)t->bytes));
+    json_object_set_new(run, "eval",
+                        json_pack("{s:o, s:o, s:o, s:I, s:I}", "loss", sluice__json_number(mean), "perplexity",
+                                  sluice__json_number(exp(mean)), "bits_per_byte", bits, "tokens", (json_int_t)count,
+                                  "bytes", (json_int_t)t->bytes));
     json_object_set_new(run, "position",
                         json_pack("{s:o, s:o}", "edges", edges, "loss", sluice__json_numbers(loss, t->buckets)));
 }
@@ -204,8 +206,8 @@ static json_t *length_row(int length, const char *rope, double factor, const sum
     double loss = s->all / (double)s->count;
     json_t *beyond = s->count_beyond ? sluice__json_number(s->beyond / (double)s->count_beyond) : json_null();
     return json_pack("{s:i, s:s, s:f, s:o, s:o, s:o, s:I}", "length", length, "rope", rope, "factor", factor, "loss",
-                     sluice__json_number(loss), "perplexity", sluice__json_number(exp(loss)), "loss_beyond", beyond, "tokens",
-                     (json_int_t)s->count);
+                     sluice__json_number(loss), "perplexity", sluice__json_number(exp(loss)), "loss_beyond", beyond,
+                     "tokens", (json_int_t)s->count);
 }
 
 /* The saved model with its rotary positions stretched by `factor`, as it would be after a change of its config.json. */
@@ -214,7 +216,8 @@ static sluice_status load_yarn(sluice_model **out, const sluice__subject *s, dou
     double partial = (double)rope->rotary_dim / sluice_model_config(s->model)->layers[0].head_dim;
     char json[512];
     snprintf(json, sizeof json,
-             "{\"rope_type\": \"yarn\", \"rope_theta\": %.17g, \"factor\": %.17g, \"original_max_position_embeddings\": %lld, "
+             "{\"rope_type\": \"yarn\", \"rope_theta\": %.17g, \"factor\": %.17g, "
+             "\"original_max_position_embeddings\": %lld, "
              "\"partial_rotary_factor\": %.17g}",
              rope->theta, factor, (long long)s->params->seq_len, partial);
     sluice_load_params params = sluice_load_params_default();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DIR/arms/NAME/plan.json holds the arm's model, data, training and evaluation settings and a hash of the tokens. A continued
- * study compares before it does anything. */
+/* DIR/arms/NAME/plan.json holds the arm's model, data, training and evaluation settings and a hash of the tokens. A
+ * continued study compares before it does anything. */
 #include "study/plan.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -22,7 +22,8 @@ sluice_status sluice__study_lock_take(sluice__study_lock *lock, const char *dir,
     if (!path) return sluice__no_memory(err, strlen(dir), "a path");
     lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     sluice_status st = SLUICE_OK;
-    if (lock->fd < 0) st = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    if (lock->fd < 0)
+        st = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     else if (flock(lock->fd, LOCK_EX | LOCK_NB) != 0)
         st = sluice__fail(err, SLUICE_ERR_IO, "%s: another study is running in this directory", dir);
     if (st != SLUICE_OK && lock->fd >= 0) close(lock->fd);
@@ -30,9 +31,7 @@ sluice_status sluice__study_lock_take(sluice__study_lock *lock, const char *dir,
     return st;
 }
 
-void sluice__study_lock_release(sluice__study_lock *lock) {
-    close(lock->fd);
-}
+void sluice__study_lock_release(sluice__study_lock *lock) { close(lock->fd); }
 
 /* ---- differences ---- */
 
@@ -61,13 +60,15 @@ bool sluice__json_difference(const json_t *a, const json_t *b, char path[256], c
     return true;
 }
 
-/* Walks the keys of one object; with `missing_only` those alone that the other lacks. `swapped`: `in` is the second one. */
+/* Walks the keys of one object; with `missing_only` those alone that the other lacks. `swapped`: `in` is the second
+ * one. */
 static bool keys_difference(const json_t *in, const json_t *other, bool missing_only, char path[256], char in_text[64],
                             char other_text[64]) {
     const char *key;
     json_t *value;
     size_t length = strlen(path);
-    for (void *i = json_object_iter((json_t *)(uintptr_t)in); i; i = json_object_iter_next((json_t *)(uintptr_t)in, i)) {
+    for (void *i = json_object_iter((json_t *)(uintptr_t)in); i;
+         i = json_object_iter_next((json_t *)(uintptr_t)in, i)) {
         key = json_object_iter_key(i);
         value = json_object_iter_value(i);
         json_t *match = json_object_get(other, key);
@@ -90,8 +91,8 @@ static json_t *plan_of(const sluice__recipe *recipe, const sluice__material *m, 
     char hash[32];
     snprintf(hash, sizeof hash, "%016llx",
              (unsigned long long)sluice_dataset_get_info(m->entries[m->entry_of_arm[arm]].dataset).hash);
-    return json_pack("{s:O, s:O, s:O, s:O, s:s}", "model", a->config, "data", a->data, "training", a->training, "evaluation",
-                     json_object_get(recipe->root, "evaluation"), "tokens_hash", hash);
+    return json_pack("{s:O, s:O, s:O, s:O, s:s}", "model", a->config, "data", a->data, "training", a->training,
+                     "evaluation", json_object_get(recipe->root, "evaluation"), "tokens_hash", hash);
 }
 
 static sluice_status compare(const json_t *now, const char *path, sluice_error *err) {
@@ -102,13 +103,15 @@ static sluice_status compare(const json_t *now, const char *path, sluice_error *
     json_decref(before);
     if (!differs) return SLUICE_OK;
     bool text = !strcmp(where, "tokens_hash");
-    return sluice__fail(err, SLUICE_ERR_CONFIG,
-                        "%s: the directory holds a study with other %s: %s was %s and is %s now; choose another output directory, "
-                        "or overwrite", path, text ? "text" : "settings", where, then_text, now_text);
+    return sluice__fail(
+        err, SLUICE_ERR_CONFIG,
+        "%s: the directory holds a study with other %s: %s was %s and is %s now; choose another output directory, "
+        "or overwrite",
+        path, text ? "text" : "settings", where, then_text, now_text);
 }
 
-static sluice_status open_arm(const char *dir, const sluice__recipe *recipe, const sluice__material *m, int arm, bool write,
-                              sluice_error *err) {
+static sluice_status open_arm(const char *dir, const sluice__recipe *recipe, const sluice__material *m, int arm,
+                              bool write, sluice_error *err) {
     char *path = sluice__asprintf("%s/arms/%s/plan.json", dir, recipe->arms[arm].name);
     char *folder = sluice__asprintf("%s/arms/%s", dir, recipe->arms[arm].name);
     json_t *plan = plan_of(recipe, m, arm);
@@ -131,7 +134,8 @@ static sluice_status remove_old(const char *dir, sluice_error *err) {
         char *path = sluice__path_join(dir, names[i]);
         if (!path) return sluice__no_memory(err, strlen(dir), "a path");
         sluice_status st = SLUICE_OK;
-        if (sluice__is_dir(path)) st = sluice__remove_tree(path, err);
+        if (sluice__is_dir(path))
+            st = sluice__remove_tree(path, err);
         else if (sluice__is_file(path) && unlink(path) != 0)
             st = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
         sluice__free(path);
@@ -140,8 +144,8 @@ static sluice_status remove_old(const char *dir, sluice_error *err) {
     return SLUICE_OK;
 }
 
-sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, const sluice__material *material, bool overwrite,
-                                 sluice_error *err) {
+sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, const sluice__material *material,
+                                 bool overwrite, sluice_error *err) {
     if (overwrite) return remove_old(dir, err);
     for (int a = 0; a < recipe->num_arms; a++) SLUICE__TRY(open_arm(dir, recipe, material, a, false, err));
     return SLUICE_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What keeps a study's directory consistent: a lock against a second study at the same time, and one plan file an arm that
- * says with which settings and data its runs were made. */
+/* What keeps a study's directory consistent: a lock against a second study at the same time, and one plan file an arm
+ * that says with which settings and data its runs were made. */
 #ifndef SLUICE_STUDY_PLAN_H
 #define SLUICE_STUDY_PLAN_H
 #include "study/material.h"
@@ -12,10 +12,10 @@ typedef struct sluice__study_lock {
 sluice_status sluice__study_lock_take(sluice__study_lock *lock, const char *dir, sluice_error *err);
 void sluice__study_lock_release(sluice__study_lock *lock);
 
-/* Refuses a directory whose arms were made with other settings or data, naming the first difference; arms and seeds may be
- * added. With overwrite, what an earlier study left is removed instead. */
-sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, const sluice__material *material, bool overwrite,
-                                 sluice_error *err);
+/* Refuses a directory whose arms were made with other settings or data, naming the first difference; arms and seeds may
+ * be added. With overwrite, what an earlier study left is removed instead. */
+sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, const sluice__material *material,
+                                 bool overwrite, sluice_error *err);
 /* Writes the plans of arms that have none. */
 sluice_status sluice__plan_write(const char *dir, const sluice__recipe *recipe, const sluice__material *material,
                                  sluice_error *err);

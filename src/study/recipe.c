@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a recipe. The result is complete (every default written out), because it is copied into results.json and decides
- * whether an interrupted study may continue; and it is checked down to the last option before any work starts. */
+/* Reading a recipe. The result is complete (every default written out), because it is copied into results.json and
+ * decides whether an interrupted study may continue; and it is checked down to the last option before any work starts.
+ */
 #include "study/recipe.h"
 #include "base/asset.h"
 #include "base/file.h"
@@ -12,21 +13,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const root_keys[] = {"name", "title", "about", "arms", "seeds", "model", "data", "training", "evaluation",
-                                        NULL};
+static const char *const root_keys[] = {"name",  "title", "about",    "arms",       "seeds",
+                                        "model", "data",  "training", "evaluation", NULL};
 static const char *const arm_keys[] = {"name", "label", "config", "data", "training", NULL};
-static const char *const evaluation_keys[] = {"heldout_windows", "inspect_windows", "sentence", "map_tokens", "lengths",
-                                              "yarn", "length_tokens", "prompts", "heldout_prompts", "prompt_tokens",
-                                              "sample_tokens", "temperature", NULL};
-/* In `data`: keys of the study, then the options of training that decide the dataset. */
+static const char *const evaluation_keys[] = {
+    "heldout_windows", "inspect_windows", "sentence",      "map_tokens",    "lengths",     "yarn", "length_tokens",
+    "prompts",         "heldout_prompts", "prompt_tokens", "sample_tokens", "temperature", NULL};
+/* In `data`: keys of the study, beside the options of training that decide the dataset. */
 static const char *const data_keys[] = {"kind", "vocab_size", "symbols", "triggers", "tokens", "seed", NULL};
-static const char *const data_options[] = {"seq_len", "bos", "append_eos", "document_mask", "split", "split_parts",
-                                           "validation_split_percentage", "window_order", NULL};
 /* Options that the study sets itself. */
-static const char *const own_options[] = {"model_name_or_path", "config_name", "tokenizer_name", "train_tokenizer_vocab_size",
-                                          "seed", "data_seed", "text", "shards", "validation_text", "output_dir",
-                                          "overwrite_output_dir", "resume_from_checkpoint", "logging_steps", "tensorboard",
-                                          "save_total_limit", NULL};
+static const char *const own_options[] = {"model_name_or_path",
+                                          "config_name",
+                                          "tokenizer_name",
+                                          "train_tokenizer_vocab_size",
+                                          "seed",
+                                          "data_seed",
+                                          "text",
+                                          "shards",
+                                          "validation_text",
+                                          "output_dir",
+                                          "overwrite_output_dir",
+                                          "resume_from_checkpoint",
+                                          "logging_steps",
+                                          "tensorboard",
+                                          "save_total_limit",
+                                          NULL};
 
 static bool listed(const char *key, const char *const *list) {
     for (; *list; list++)
@@ -46,17 +57,13 @@ static bool is_model_option(const char *key) {
     return false;
 }
 
-static bool is_data_key(const char *key) {
-    return listed(key, data_keys) || listed(key, data_options);
-}
+static bool is_data_key(const char *key) { return listed(key, data_keys) || sluice__is_data_option(key); }
 
 static bool is_training_key(const char *key) {
-    return is_train_option(key) && !listed(key, data_options) && !listed(key, own_options);
+    return is_train_option(key) && !sluice__is_data_option(key) && !listed(key, own_options);
 }
 
-static bool is_model_key(const char *key) {
-    return is_model_option(key) && strcmp(key, "vocab_size") != 0;
-}
+static bool is_model_key(const char *key) { return is_model_option(key) && strcmp(key, "vocab_size") != 0; }
 
 static bool is_root_key(const char *key) { return listed(key, root_keys); }
 static bool is_arm_key(const char *key) { return listed(key, arm_keys); }
@@ -90,9 +97,7 @@ static sluice_status check_name(const sluice__json *at, const char *name, sluice
 static const char *const builtin[] = {"quick", "sink", "sink-deep", "backcopy", "sink-factors"};
 enum { BUILTINS = sizeof builtin / sizeof *builtin, RECIPE_LIMIT = 1 << 20 };
 
-const char *sluice__recipe_builtin(int index) {
-    return index >= 0 && index < BUILTINS ? builtin[index] : NULL;
-}
+const char *sluice__recipe_builtin(int index) { return index >= 0 && index < BUILTINS ? builtin[index] : NULL; }
 
 const char *sluice__recipe_text(const char *name, size_t *size) {
     char path[96];
@@ -136,8 +141,10 @@ static json_t *own_or_empty(json_t *root, const char *key) {
 }
 
 static void set_default(json_t *object, const char *key, json_t *value) {
-    if (!json_object_get(object, key)) json_object_set_new(object, key, value);
-    else json_decref(value);
+    if (!json_object_get(object, key))
+        json_object_set_new(object, key, value);
+    else
+        json_decref(value);
 }
 
 static void evaluation_defaults(json_t *e) {
@@ -163,9 +170,9 @@ static json_t *complete_arms(json_t *arms) {
         const char *name = json_string_value(json_object_get(arm, "name"));
         json_t *label = json_object_get(arm, "label");
         json_array_append_new(out, json_pack("{s:s, s:o, s:o, s:o, s:o}", "name", name, "label",
-                                             label && !json_is_null(label) ? json_incref(label) : json_string(name), "config",
-                                             own_or_empty(arm, "config"), "data", own_or_empty(arm, "data"), "training",
-                                             own_or_empty(arm, "training")));
+                                             label && !json_is_null(label) ? json_incref(label) : json_string(name),
+                                             "config", own_or_empty(arm, "config"), "data", own_or_empty(arm, "data"),
+                                             "training", own_or_empty(arm, "training")));
     }
     return out;
 }
@@ -180,10 +187,11 @@ static json_t *complete(json_t *root) {
     if (json_equal(json_object_get(data, "kind"), text)) set_default(data, "vocab_size", json_integer(1024));
     json_decref(text);
     evaluation_defaults(evaluation);
-    return json_pack("{s:O, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", name, "title", title ? title : name, "about",
-                     about ? json_incref(about) : json_string(""), "seeds", seeds ? json_incref(seeds) : json_pack("[i]", 1),
-                     "model", own_or_empty(root, "model"), "data", data, "training", own_or_empty(root, "training"),
-                     "evaluation", evaluation, "arms", complete_arms(json_object_get(root, "arms")));
+    return json_pack("{s:O, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", name, "title", title ? title : name,
+                     "about", about ? json_incref(about) : json_string(""), "seeds",
+                     seeds ? json_incref(seeds) : json_pack("[i]", 1), "model", own_or_empty(root, "model"), "data",
+                     data, "training", own_or_empty(root, "training"), "evaluation", evaluation, "arms",
+                     complete_arms(json_object_get(root, "arms")));
 }
 
 /* ---- checking ---- */
@@ -246,13 +254,16 @@ static sluice_status keep_arms(json_t *root, const char *list, sluice_error *err
     while (st == SLUICE_OK && (word = strsep(&rest, ","))) {
         json_t *found = NULL, *arm;
         size_t i;
-        json_array_foreach(arms, i, arm)
-            if (!strcmp(word, json_string_value(json_object_get(arm, "name")))) found = arm;
+        json_array_foreach(arms, i, arm) if (!strcmp(word, json_string_value(json_object_get(arm, "name")))) found =
+            arm;
         bool twice = false;
         json_array_foreach(kept, i, arm) twice |= arm == found;
-        if (twice) st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "arms: \"%s\" stands twice", word);
-        else if (found) json_array_append(kept, found);
-        else st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "arms: the recipe has no arm \"%s\"", word);
+        if (twice)
+            st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "arms: \"%s\" stands twice", word);
+        else if (found)
+            json_array_append(kept, found);
+        else
+            st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "arms: the recipe has no arm \"%s\"", word);
     }
     sluice__free(copy);
     if (st == SLUICE_OK) json_object_set(root, "arms", kept);
@@ -268,7 +279,8 @@ static sluice_status set_seeds(json_t *root, const char *list, sluice_error *err
         long long v = strtoll(at, &end, 10);
         if (end == at || v < 0 || (*end && *end != ',')) {
             json_decref(seeds);
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "seeds: found \"%s\", expected numbers from 0 like 1,2,3", list);
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "seeds: found \"%s\", expected numbers from 0 like 1,2,3",
+                                list);
         }
         json_array_append_new(seeds, json_integer(v));
         if (!*end) break;
@@ -282,7 +294,8 @@ static void set_max_steps(json_t *root, int64_t steps) {
     json_object_set_new(json_object_get(root, "training"), "max_steps", json_integer(steps));
     size_t i;
     json_t *arm;
-    json_array_foreach(json_object_get(root, "arms"), i, arm) json_object_del(json_object_get(arm, "training"), "max_steps");
+    json_array_foreach(json_object_get(root, "arms"), i, arm)
+        json_object_del(json_object_get(arm, "training"), "max_steps");
 }
 
 static sluice_status apply(json_t *root, const sluice__recipe_changes *c, sluice_error *err) {
@@ -306,7 +319,8 @@ static sluice_status read_seeds(sluice__recipe *r, const sluice__json *root, slu
             return sluice__json_fail(&at, NULL, err, "expected a whole number from 0");
         r->seeds[i] = json_integer_value(v);
         for (size_t j = 0; j < i; j++)
-            if (r->seeds[j] == r->seeds[i]) return sluice__json_fail(&at, NULL, err, "%lld stands twice", (long long)r->seeds[i]);
+            if (r->seeds[j] == r->seeds[i])
+                return sluice__json_fail(&at, NULL, err, "%lld stands twice", (long long)r->seeds[i]);
     }
     r->num_seeds = (int)n;
     return SLUICE_OK;
@@ -322,7 +336,8 @@ static sluice_status read_lengths(sluice__evaluation *e, const sluice__json *at,
         json_t *v = json_array_get(list.value, i);
         if (!json_is_integer(v) || json_integer_value(v) <= last || json_integer_value(v) > 1024 ||
             (last && json_integer_value(v) % last))
-            return sluice__json_fail(at, "lengths", err, "expected numbers from 1 to 1024, each a multiple of the one before");
+            return sluice__json_fail(at, "lengths", err,
+                                     "expected numbers from 1 to 1024, each a multiple of the one before");
         e->lengths[i] = last = json_integer_value(v);
     }
     e->num_lengths = (int)n;
@@ -442,55 +457,4 @@ void sluice__recipe_free(sluice__recipe *r) {
     }
     json_decref(r->root);
     *r = (sluice__recipe){0};
-}
-
-/* ---- options of a run ---- */
-
-static sluice_status set_option(sluice_train_params *p, const char *section, const char *key, json_t *value,
-                                sluice_error *err) {
-    char number[64];
-    const char *text = number;
-    if (json_is_string(value)) text = json_string_value(value);
-    else if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
-    else if (json_is_integer(value)) snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value)) snprintf(number, sizeof number, "%.17g", json_real_value(value));
-    else return sluice__fail(err, SLUICE_ERR_CONFIG, "%s.%s: expected a number, a string, true or false", section, key);
-    sluice_status st = sluice_train_params_set(p, key, text, err);
-    return st == SLUICE_OK ? st : sluice__fail_in(err, st, "%s.%s", section, key);
-}
-
-sluice_status sluice__arm_params(sluice_train_params *out, const sluice__arm *arm, int64_t seed, sluice_error *err) {
-    sluice_train_params p = sluice_train_params_default();
-    p.eval_steps = 0;
-    const char *key;
-    json_t *value;
-    json_object_foreach(arm->data, key, value)
-        if (listed(key, data_options)) SLUICE__TRY(set_option(&p, "data", key, value, err));
-    json_object_foreach(arm->training, key, value) SLUICE__TRY(set_option(&p, "training", key, value, err));
-    p.seed = p.data_seed = seed;
-    p.logging_steps = 1; /* spikes are judged on every step, and an interrupted run keeps its whole curve */
-    p.tensorboard = false;
-    p.save_total_limit = 1;
-    *out = p;
-    return SLUICE_OK;
-}
-
-sluice_status sluice__arm_config(sluice_config *out, char **json, const sluice__arm *arm, const sluice_train_params *p,
-                                 const sluice_tokenizer *tokenizer, int vocab_size, sluice_error *err) {
-    char *dump = json_dumps(arm->config, 0), *options = dump ? sluice__strdup(dump) : NULL;
-    free(dump);
-    sluice_status st = options ? SLUICE_OK : sluice__no_memory(err, 0, "model options");
-    if (st == SLUICE_OK && tokenizer) st = sluice_train_add_token_ids(&options, tokenizer, err);
-    if (st == SLUICE_OK) st = sluice_train_model_config(out, json, p, options, vocab_size, err);
-    sluice_train_free_text(options);
-    return st;
-}
-
-const char *sluice__arm_data_kind(const sluice__arm *arm) {
-    return json_string_value(json_object_get(arm->data, "kind"));
-}
-
-int64_t sluice__arm_vocab_size(const sluice__arm *arm) {
-    bool text = !strcmp(sluice__arm_data_kind(arm), "text");
-    return (int64_t)json_number_value(json_object_get(arm->data, text ? "vocab_size" : "symbols")) + !text;
 }

@@ -11,9 +11,9 @@ enum { SLUICE__MAX_ARMS = 20, SLUICE__MAX_SEEDS = 10, SLUICE__MAX_LENGTHS = 8, S
 /* One model of the study. The JSON is the shared part with the arm's own on top; owned. */
 typedef struct sluice__arm {
     const char *name, *label; /* inside the recipe's JSON */
-    json_t *config;   /* model options */
-    json_t *data;     /* what decides its dataset: arms with equal data share one */
-    json_t *training; /* the other options of training */
+    json_t *config;           /* model options */
+    json_t *data;             /* what decides its dataset: arms with equal data share one */
+    json_t *training;         /* the other options of training */
 } sluice__arm;
 
 typedef struct sluice__evaluation {
@@ -47,8 +47,8 @@ typedef struct sluice__recipe_changes {
     int64_t max_steps;
 } sluice__recipe_changes;
 
-/* name: of a built-in recipe, or a file when it contains a slash or ends in .json. An unknown name is refused with the list
- * of known ones; an unknown key, a wrong type or value with its path. */
+/* name: of a built-in recipe, or a file when it contains a slash or ends in .json. An unknown name is refused with the
+ * list of known ones; an unknown key, a wrong type or value with its path. */
 sluice_status sluice__recipe_load(sluice__recipe *out, const char *name, const sluice__recipe_changes *changes,
                                   sluice_error *err);
 void sluice__recipe_free(sluice__recipe *recipe);
@@ -57,10 +57,13 @@ void sluice__recipe_free(sluice__recipe *recipe);
 const char *sluice__recipe_builtin(int index);
 const char *sluice__recipe_text(const char *name, size_t *size);
 
-/* Options of one run: training defaults of a study, the arm's data and training on top, the seed in seed and data_seed. */
+/* Options of training that stand in `data`. */
+bool sluice__is_data_option(const char *key);
+/* Options of one run: training defaults of a study, the arm's data and training on top, the seed in seed and data_seed.
+ */
 sluice_status sluice__arm_params(sluice_train_params *out, const sluice__arm *arm, int64_t seed, sluice_error *err);
-/* The arm's model. tokenizer (may be NULL) names its special tokens in it. json (may be NULL): the completed options, freed
- * with sluice_train_free_text. */
+/* The arm's model. tokenizer (may be NULL) names its special tokens in it. json (may be NULL): the completed options,
+ * freed with sluice_train_free_text. */
 sluice_status sluice__arm_config(sluice_config *out, char **json, const sluice__arm *arm, const sluice_train_params *p,
                                  const sluice_tokenizer *tokenizer, int vocab_size, sluice_error *err);
 /* "text" or "backcopy". */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Putting results together: facts about machine, data and arms around the runs' own JSON, then comparisons and findings, which
- * see nothing but that JSON. docs/study.md describes every key. */
+/* Putting results together: facts about machine, data and arms around the runs' own JSON, then comparisons and
+ * findings, which see nothing but that JSON. docs/study.md describes every key. */
 #include "study/results.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -23,22 +23,21 @@ static json_t *machine(const sluice__run_facts *f) {
     char *features = strrchr(text, '(');
     char *end = features ? strchr(features, ')') : NULL;
     if (end) *end = '\0';
-    json_t *m = json_pack("{s:s, s:i, s:i, s:I}", "features", end ? features + 1 : "", "threads", f->threads, "parallel_arms",
-                          f->parallel_arms, "memory_bytes", (json_int_t)sluice__mem_physical());
+    json_t *m = json_pack("{s:s, s:i, s:i, s:I}", "features", end ? features + 1 : "", "threads", f->threads,
+                          "parallel_arms", f->parallel_arms, "memory_bytes", (json_int_t)sluice__mem_physical());
     if (features && features > text) features[-1] = '\0';
     json_object_set_new(m, "cpu", json_string(text));
     return m;
 }
 
-static json_t *data(const sluice__recipe *recipe, const sluice__material *m) {
+static json_t *data(const sluice__material *m) {
     sluice_dataset_info i = sluice_dataset_get_info(m->entries[m->entry_of_arm[0]].dataset);
-    (void)recipe;
     return json_pack("{s:s, s:o, s:I, s:I, s:I, s:o, s:i, s:i}", "source", m->source, "bytes",
                      m->bytes >= 0 ? json_integer(m->bytes) : json_null(), "documents",
                      (json_int_t)(i.train_documents > i.heldout_documents ? i.train_documents : i.heldout_documents),
-                     "train_tokens", (json_int_t)i.train_tokens, "heldout_tokens", (json_int_t)i.heldout_tokens, "heldout_bytes",
-                     i.heldout_bytes ? json_integer(i.heldout_bytes) : json_null(), "vocab_size", i.vocab_size, "seq_len",
-                     i.seq_len);
+                     "train_tokens", (json_int_t)i.train_tokens, "heldout_tokens", (json_int_t)i.heldout_tokens,
+                     "heldout_bytes", i.heldout_bytes ? json_integer(i.heldout_bytes) : json_null(), "vocab_size",
+                     i.vocab_size, "seq_len", i.seq_len);
 }
 
 static const char *const positions[] = {"none", "sdpa", "value", "key", "query", "output"};
@@ -53,8 +52,9 @@ static json_t *gate(const sluice_gate_spec *g) {
 
 /* Every option of training with its value, defaults included. */
 static json_t *options(const sluice_train_params *p) {
-    static const char *const left_out[] = {"seed", "data_seed", "output_dir", "resume_from_checkpoint", "overwrite_output_dir",
-                                           "text", "shards", "validation_text", NULL};
+    static const char *const left_out[] = {
+        "seed",   "data_seed",       "output_dir", "resume_from_checkpoint", "overwrite_output_dir", "text",
+        "shards", "validation_text", NULL};
     json_t *o = json_object();
     for (int i = 0; i < sluice_train_num_options(); i++) {
         sluice_option option = sluice_train_option(i);
@@ -68,24 +68,27 @@ static json_t *options(const sluice_train_params *p) {
     return o;
 }
 
-static sluice_status arm(json_t **out, const sluice__recipe *recipe, const sluice__material *m, int index, sluice_error *err) {
+static sluice_status arm(json_t **out, const sluice__recipe *recipe, const sluice__material *m, int index,
+                         sluice_error *err) {
     const sluice__arm *a = &recipe->arms[index];
     sluice_dataset_info info = sluice_dataset_get_info(m->entries[m->entry_of_arm[index]].dataset);
     sluice_train_params p;
     sluice_config config;
     char *full = NULL;
     SLUICE__TRY(sluice__arm_params(&p, a, recipe->seeds[0], err));
-    SLUICE__TRY(sluice__arm_config(&config, &full, a, &p, m->entries[m->entry_of_arm[index]].tokenizer, info.vocab_size, err));
+    SLUICE__TRY(
+        sluice__arm_config(&config, &full, a, &p, m->entries[m->entry_of_arm[index]].tokenizer, info.vocab_size, err));
     sluice_first_share uniform = sluice_uniform_share((int)p.seq_len);
     double flops = sluice_config_forward_flops(&config, p.seq_len);
-    double tokens = (double)p.max_steps * (double)p.per_device_train_batch_size * (double)p.gradient_accumulation_steps *
-                    (double)p.seq_len;
-    *out = json_pack("{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:f, s:o, s:o, s:o}", "name", a->name, "label", a->label, "gate",
-                     gate(&config.layers[0].gate), "config", json_loads(full, 0, NULL), "data_set", m->entry_of_arm[index],
-                     "parameters", (json_int_t)sluice_config_num_parameters(&config), "gate_parameters",
-                     (json_int_t)sluice_config_num_gate_parameters(&config), "forward_flops_per_token", flops, "train_flops",
-                     p.max_steps > 0 ? json_real(3 * flops * tokens) : json_null(), "options", options(&p), "uniform_share",
-                     sluice__share_to_json(&uniform));
+    double tokens = (double)p.max_steps * (double)p.per_device_train_batch_size *
+                    (double)p.gradient_accumulation_steps * (double)p.seq_len;
+    *out =
+        json_pack("{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:f, s:o, s:o, s:o}", "name", a->name, "label", a->label, "gate",
+                  gate(&config.layers[0].gate), "config", json_loads(full, 0, NULL), "data_set", m->entry_of_arm[index],
+                  "parameters", (json_int_t)sluice_config_num_parameters(&config), "gate_parameters",
+                  (json_int_t)sluice_config_num_gate_parameters(&config), "forward_flops_per_token", flops,
+                  "train_flops", p.max_steps > 0 ? json_real(3 * flops * tokens) : json_null(), "options", options(&p),
+                  "uniform_share", sluice__share_to_json(&uniform));
     sluice_train_free_text(full);
     sluice_config_free(&config);
     return *out ? SLUICE_OK : sluice__no_memory(err, 0, "results");
@@ -95,8 +98,8 @@ static sluice_status arm(json_t **out, const sluice__recipe *recipe, const sluic
 
 static json_t *difference(const double *values, int count) {
     sluice__spread s = sluice__spread_of(values, count);
-    return json_pack("{s:o, s:o, s:o}", "per_seed", sluice__json_numbers(values, count), "mean", sluice__json_number(s.mean), "sd",
-                     sluice__json_number(s.sd));
+    return json_pack("{s:o, s:o, s:o}", "per_seed", sluice__json_numbers(values, count), "mean",
+                     sluice__json_number(s.mean), "sd", sluice__json_number(s.sd));
 }
 
 static json_t *compare(const sluice__digest_arm *a, const sluice__digest_arm *base) {
@@ -111,9 +114,10 @@ static json_t *compare(const sluice__digest_arm *a, const sluice__digest_arm *ba
     }
     bool same = a->data_set == base->data_set;
     return json_pack("{s:s, s:s, s:o, s:b, s:o, s:o, s:o, s:o}", "arm", a->name, "against", base->name, "seeds", seeds,
-                     "same_data", same, "loss_difference", same ? difference(loss, p.count) : json_null(), "share_difference",
-                     difference(share, p.count), "seconds_ratio", sluice__json_number(sluice__spread_of(ratio, p.count).mean),
-                     "parameters_difference", sluice__json_number(a->parameters - base->parameters));
+                     "same_data", same, "loss_difference", same ? difference(loss, p.count) : json_null(),
+                     "share_difference", difference(share, p.count), "seconds_ratio",
+                     sluice__json_number(sluice__spread_of(ratio, p.count).mean), "parameters_difference",
+                     sluice__json_number(a->parameters - base->parameters));
 }
 
 json_t *sluice__comparisons(const sluice__digest *d) {
@@ -151,14 +155,14 @@ static json_t *frame(const sluice__recipe *recipe, const sluice__material *m, co
     strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
     sluice_first_share uniform =
         sluice_uniform_share(sluice_dataset_get_info(m->entries[m->entry_of_arm[0]].dataset).seq_len);
-    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:O, s:o, s:o, s:o, s:[]}", "format", "sluice-study-1", "sluice_version",
-                     SLUICE_VERSION, "title", recipe->title, "created", created, "seconds", facts->seconds, "recipe",
-                     recipe->root, "machine", machine(facts), "data", data(recipe, m), "uniform_share",
-                     sluice__share_to_json(&uniform), "arms");
+    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:O, s:o, s:o, s:o, s:[]}", "format", "sluice-study-1",
+                     "sluice_version", SLUICE_VERSION, "title", recipe->title, "created", created, "seconds",
+                     facts->seconds, "recipe", recipe->root, "machine", machine(facts), "data", data(m),
+                     "uniform_share", sluice__share_to_json(&uniform), "arms");
 }
 
 sluice_status sluice__study_results_new(json_t **out, const sluice__recipe *recipe, const sluice__material *material,
-                                  json_t *const *runs, const sluice__run_facts *facts, sluice_error *err) {
+                                        json_t *const *runs, const sluice__run_facts *facts, sluice_error *err) {
     json_t *root = frame(recipe, material, facts);
     if (!root) return sluice__no_memory(err, 0, "results");
     sluice_status st = arms(root, recipe, material, runs, err);
@@ -179,8 +183,10 @@ sluice_status sluice__study_results_new(json_t **out, const sluice__recipe *reci
 static void csv_text(sluice__strbuf *b, const char *text) {
     sluice__strbuf_puts(b, "\"");
     for (; text && *text; text++) {
-        if (*text == '"') sluice__strbuf_puts(b, "\"\"");
-        else sluice__strbuf_add(b, text, 1);
+        if (*text == '"')
+            sluice__strbuf_puts(b, "\"\"");
+        else
+            sluice__strbuf_add(b, text, 1);
     }
     sluice__strbuf_puts(b, "\"");
 }
@@ -191,11 +197,12 @@ static void csv_number(sluice__strbuf *b, double v) {
 }
 
 static void csv_run(sluice__strbuf *b, const sluice__digest_arm *a, const sluice__digest_run *r) {
-    const double columns[] = {r->loss,      r->perplexity,   r->bits_per_byte, r->share,         r->share_from_1, a->uniform,
-                              r->other_key, r->sink_heads,   r->heads,         r->peak,          r->peak_others,  r->peak_ratio,
-                              r->m_act,     r->massive,      r->gate_mean,     r->gate_below,    r->small_before, r->small_after,
-                              r->small_control, r->spike_events, r->spike_score, r->rise_plain,  r->rise_yarn,    a->parameters,
-                              r->seconds,   r->tokens_per_s};
+    const double columns[] = {r->loss,        r->perplexity,   r->bits_per_byte, r->share,         r->share_from_1,
+                              a->uniform,     r->other_key,    r->sink_heads,    r->heads,         r->peak,
+                              r->peak_others, r->peak_ratio,   r->m_act,         r->massive,       r->gate_mean,
+                              r->gate_below,  r->small_before, r->small_after,   r->small_control, r->spike_events,
+                              r->spike_score, r->rise_plain,   r->rise_yarn,     a->parameters,    r->seconds,
+                              r->tokens_per_s};
     csv_text(b, a->name);
     sluice__strbuf_puts(b, ",");
     csv_text(b, a->label);
@@ -208,15 +215,17 @@ static sluice_status write_csv(const json_t *results, const char *path, sluice_e
     sluice__digest d;
     sluice__strbuf b = {0};
     sluice__digest_read(&d, results);
-    sluice__strbuf_puts(&b, "arm,label,seed,status,loss,perplexity,bits_per_byte,first_token_share_from_quarter,"
-                            "first_token_share_from_1,uniform_share_from_quarter,max_other_key_share,sink_heads,heads,"
-                            "first_token_peak,largest_other,peak_over_median,m_act_mean,massive_activations,gate_mean,"
-                            "gate_below_0.1,outputs_below_0.01_before,outputs_below_0.01_after,outputs_below_0.01_constant_gate,"
-                            "spike_events,spike_score_percent,loss_rise_longest_plain,loss_rise_longest_yarn,parameters,"
-                            "train_seconds,tokens_per_s\n");
+    sluice__strbuf_puts(
+        &b, "arm,label,seed,status,loss,perplexity,bits_per_byte,first_token_share_from_quarter,"
+            "first_token_share_from_1,uniform_share_from_quarter,max_other_key_share,sink_heads,heads,"
+            "first_token_peak,largest_other,peak_over_median,m_act_mean,massive_activations,gate_mean,"
+            "gate_below_0.1,outputs_below_0.01_before,outputs_below_0.01_after,outputs_below_0.01_constant_gate,"
+            "spike_events,spike_score_percent,loss_rise_longest_plain,loss_rise_longest_yarn,parameters,"
+            "train_seconds,tokens_per_s\n");
     for (int i = 0; i < d.num_arms; i++)
         for (int k = 0; k < d.arms[i].num_runs; k++) csv_run(&b, &d.arms[i], &d.arms[i].runs[k]);
-    sluice_status st = b.failed ? sluice__no_memory(err, b.size, "results.csv") : sluice__write_file(path, b.data, b.size, err);
+    sluice_status st =
+        b.failed ? sluice__no_memory(err, b.size, "results.csv") : sluice__write_file(path, b.data, b.size, err);
     sluice__strbuf_free(&b);
     return st;
 }

@@ -12,7 +12,7 @@ typedef struct sluice__run_facts {
 
 /* runs [num_arms][num_seeds]: what every run left, or NULL. Borrowed. The result is owned by the caller. */
 sluice_status sluice__study_results_new(json_t **out, const sluice__recipe *recipe, const sluice__material *material,
-                                  json_t *const *runs, const sluice__run_facts *facts, sluice_error *err);
+                                        json_t *const *runs, const sluice__run_facts *facts, sluice_error *err);
 /* Writes the three files into dir. */
 sluice_status sluice__study_results_write(const json_t *results, const char *dir, sluice_error *err);
 void sluice__study_results_summary(sluice_study_summary *out, const json_t *results);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The study: recipe, data, a queue of runs that worker threads take from, results. Runs are queued seed by seed, so that a
- * study that is stopped early has complete comparisons. Small models do not keep several cores busy, so several runs go on at
- * once, each with its share of the threads. */
+/* The study: recipe, data, a queue of runs that worker threads take from, results. Runs are queued seed by seed, so
+ * that a study that is stopped early has complete comparisons. Small models do not keep several cores busy, so several
+ * runs go on at once, each with its share of the threads. */
 #include "sluice/study.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -40,13 +40,9 @@ typedef struct study {
     sluice_error error;
 } study;
 
-sluice_study_params sluice_study_params_default(void) {
-    return (sluice_study_params){.recipe = "quick"};
-}
+sluice_study_params sluice_study_params_default(void) { return (sluice_study_params){.recipe = "quick"}; }
 
-const char *sluice_study_recipe_name(int index) {
-    return sluice__recipe_builtin(index);
-}
+const char *sluice_study_recipe_name(int index) { return sluice__recipe_builtin(index); }
 
 const char *sluice_study_recipe_text(const char *name) {
     size_t size;
@@ -59,7 +55,8 @@ static sluice_status check_params(const sluice_study_params *p, sluice_error *er
     if (p->parallel_arms < 0 || p->parallel_arms > 1024)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "parallel_arms: found %d, expected 0..1024", p->parallel_arms);
     if (p->max_steps < 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "max_steps: found %lld, expected 0 or more", (long long)p->max_steps);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "max_steps: found %lld, expected 0 or more",
+                            (long long)p->max_steps);
     if (p->output_dir && strlen(p->output_dir) > SLUICE_STUDY_PATH - 200)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output_dir: longer than %d bytes", SLUICE_STUDY_PATH - 200);
     return SLUICE_OK;
@@ -104,13 +101,17 @@ static sluice_status share_out(study *s, sluice_error *err) {
     sluice__format_bytes(need, (double)most);
     sluice__format_bytes(have, (double)available);
     if (s->parallel && most > available)
-        return sluice__fail(err, SLUICE_ERR_MEMORY, "a run needs %s and %s are free: take fewer layers, a smaller batch or "
-                            "shorter windows", need, have);
+        return sluice__fail(err, SLUICE_ERR_MEMORY,
+                            "a run needs %s and %s are free: take fewer layers, a smaller batch or "
+                            "shorter windows",
+                            need, have);
     while (s->parallel > 1 && most * s->parallel > available) s->parallel--;
     s->threads = s->parallel > 0 && cores > s->parallel ? cores / s->parallel : 1;
     if (s->parallel)
-        sluice__log(SLUICE_LOG_INFO, "%d run%s to do, %d at a time with %d thread%s each; a run takes up to %s of memory, %s are "
-                    "free", s->num_todo, s->num_todo == 1 ? "" : "s", s->parallel, s->threads, s->threads == 1 ? "" : "s", need,
+        sluice__log(SLUICE_LOG_INFO,
+                    "%d run%s to do, %d at a time with %d thread%s each; a run takes up to %s of memory, %s are "
+                    "free",
+                    s->num_todo, s->num_todo == 1 ? "" : "s", s->parallel, s->threads, s->threads == 1 ? "" : "s", need,
                     have);
     return SLUICE_OK;
 }
@@ -123,8 +124,8 @@ static void describe(const study *s) {
     sluice__format_count(held, (double)i.heldout_tokens);
     sluice__log(SLUICE_LOG_INFO, "recipe %s: %d arm%s, %d seed%s", s->recipe.name, s->recipe.num_arms,
                 s->recipe.num_arms == 1 ? "" : "s", s->recipe.num_seeds, s->recipe.num_seeds == 1 ? "" : "s");
-    sluice__log(SLUICE_LOG_INFO, "data: %s; %s tokens to train on, %s held out, vocabulary %d", s->material.source, train, held,
-                i.vocab_size);
+    sluice__log(SLUICE_LOG_INFO, "data: %s; %s tokens to train on, %s held out, vocabulary %d", s->material.source,
+                train, held, i.vocab_size);
 }
 
 static sluice_status set_up(study *s, sluice_error *err) {
@@ -132,8 +133,10 @@ static sluice_status set_up(study *s, sluice_error *err) {
     sluice__recipe_changes changes = {.arms = p->arms, .seeds = p->seeds, .max_steps = p->max_steps};
     SLUICE__TRY(check_params(p, err));
     SLUICE__TRY(sluice__recipe_load(&s->recipe, p->recipe ? p->recipe : "quick", &changes, err));
-    if (p->output_dir) snprintf(s->dir, sizeof s->dir, "%s", p->output_dir);
-    else snprintf(s->dir, sizeof s->dir, "study-%s", s->recipe.name);
+    if (p->output_dir)
+        snprintf(s->dir, sizeof s->dir, "%s", p->output_dir);
+    else
+        snprintf(s->dir, sizeof s->dir, "study-%s", s->recipe.name);
     SLUICE__TRY(sluice__check_writable_dir(s->dir, err));
     sluice__log(SLUICE_LOG_INFO, "reading text, training a tokenizer");
     SLUICE__TRY(sluice__material_new(&s->material, &s->recipe, p->texts, p->num_texts, err));
@@ -211,7 +214,8 @@ static sluice_status any_measured(const study *s, sluice_error *err) {
         if (status && !strcmp(status, "done")) return SLUICE_OK;
         if (!why) why = json_string_value(json_object_get(s->jobs[i].result, "error"));
     }
-    return sluice__fail(err, SLUICE_ERR_NUMERIC, "no run could be measured; the first one says: %s", why ? why : "nothing");
+    return sluice__fail(err, SLUICE_ERR_NUMERIC, "no run could be measured; the first one says: %s",
+                        why ? why : "nothing");
 }
 
 static sluice_status write_results(const study *s, sluice_study_summary *out, sluice_error *err) {

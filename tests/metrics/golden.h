@@ -27,7 +27,8 @@ static inline int32_t *golden_ids(json_t *array, int64_t *count) {
 
 /* The reference calls its weights weights.safetensors; a model directory has model.safetensors. */
 static inline golden golden_load(const char *dir) {
-    static const char *const names[][2] = {{"config.json", "config.json"}, {"weights.safetensors", "model.safetensors"}};
+    static const char *const names[][2] = {{"config.json", "config.json"},
+                                           {"weights.safetensors", "model.safetensors"}};
     const char *link = test_temp_dir();
     char from[1024], to[1024];
     for (int i = 0; i < 2; i++) {
@@ -70,7 +71,8 @@ static inline double golden_number(json_t *object, const char *key) {
 
 static inline void assert_close(double found, double expected, double tolerance, const char *what) {
     double d = found - expected;
-    if (!(d <= tolerance && d >= -tolerance)) fail_msg("%s: found %.12g, expected %.12g +- %g", what, found, expected, tolerance);
+    if (!(d <= tolerance && d >= -tolerance))
+        fail_msg("%s: found %.12g, expected %.12g +- %g", what, found, expected, tolerance);
 }
 
 /* Runs `check` on every model of the shared reference or, without it, on the copies in tests/data. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The accumulators fed by hand: readings of the first-token share, sink rate, other keys, peaks, value norms, the control of
- * sparsity, and gates that are the same for every token. */
+/* The accumulators fed by hand: readings of the first-token share, sink rate, other keys, peaks, value norms, the
+ * control of sparsity, and gates that are the same for every token. */
 #include "support/test_support.h"
 #include "inspect/metrics.h"
 #include <math.h>
@@ -8,7 +8,8 @@
 
 enum { B = 2, H = 2, K = 1, T = 8, D = 3 };
 
-static sluice__probe_event event(sluice__probe_point point, const float *data, int64_t b, int64_t c, int64_t d, int64_t e) {
+static sluice__probe_event event(sluice__probe_point point, const float *data, int64_t b, int64_t c, int64_t d,
+                                 int64_t e) {
     sluice__probe_event ev = {.point = point, .layer = 0, .data = data, .ndim = e ? 4 : 3, .shape = {b, c, d, e}};
     return ev;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice_inspect and sluice_attention_map against the reference, at the tolerances that its README states; results must not
- * depend on the batch size. */
+/* sluice_inspect and sluice_attention_map against the reference, at the tolerances that its README states; results must
+ * not depend on the batch size. */
 #include "metrics/golden.h"
 #include "inspect/inspection_json.h"
 #include <math.h>
@@ -83,10 +83,11 @@ static void check_golden(golden *g) {
         assert_close(r->sink_rate, golden_number(expected, "sink_rate_0.3_mean"), 1e-9, "mean sink rate");
         relative(r->m_act, expected, "m_act_mean");
         assert_int_equal(r->massive_total, json_integer_value(json_object_get(expected, "massive_total")));
-        if (json_object_get(expected, "gate_mean")) relative(r->gate_mean, expected, "gate_mean");
-        else assert_true(isnan(r->gate_mean));
-        for (int i = 0; i < r->num_layers; i++)
-            assert_int_equal(isnan(r->layers[i].max_other_key_share), batch == 1);
+        if (json_object_get(expected, "gate_mean"))
+            relative(r->gate_mean, expected, "gate_mean");
+        else
+            assert_true(isnan(r->gate_mean));
+        for (int i = 0; i < r->num_layers; i++) assert_int_equal(isnan(r->layers[i].max_other_key_share), batch == 1);
         sluice_inspection_free(r);
     }
 }
@@ -112,8 +113,10 @@ static void check_map(golden *g) {
             for (int k = 0; k < quarter; k++) {
                 double sum = 0;
                 for (int q = quarter; q < T; q++) sum += p[q * T + k];
-                if (k == 0) assert_close(r->layers[i].share_heads[h].from_quarter, sum / (T - quarter), 1e-6, "share");
-                else most = fmax(most, sum / (T - quarter));
+                if (k == 0)
+                    assert_close(r->layers[i].share_heads[h].from_quarter, sum / (T - quarter), 1e-6, "share");
+                else
+                    most = fmax(most, sum / (T - quarter));
             }
             for (int q = 0; q < T; q++) {
                 double row = 0;
@@ -161,7 +164,8 @@ static void check_refused(golden *g) {
     assert_int_equal(sluice_inspect(&r, g->model, g->ids, 0, g->seq_len, NULL, &err), SLUICE_ERR_ARGUMENT);
     assert_null(r);
     assert_int_equal(sluice_inspect(&r, g->model, g->ids, 1, 0, NULL, &err), SLUICE_ERR_ARGUMENT);
-    assert_int_equal(sluice_attention_map_new(&map, g->model, g->ids, SLUICE_MAP_MAX_TOKENS + 1, &err), SLUICE_ERR_ARGUMENT);
+    assert_int_equal(sluice_attention_map_new(&map, g->model, g->ids, SLUICE_MAP_MAX_TOKENS + 1, &err),
+                     SLUICE_ERR_ARGUMENT);
     assert_null(map);
 }
 
@@ -171,7 +175,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_map), cmocka_unit_test(test_json),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_map),
+                                       cmocka_unit_test(test_json), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,10 @@
 static const struct {
     const char *name;
     int context, stride;
-} cases[] = {{"disjoint_64", 64, 0}, {"disjoint_1000", 1000, 0}, {"sliding_64_16", 64, 16}, {"sliding_48_1", 48, 1},
+} cases[] = {{"disjoint_64", 64, 0},
+             {"disjoint_1000", 1000, 0},
+             {"sliding_64_16", 64, 16},
+             {"sliding_48_1", 48, 1},
              {"sliding_64_64", 64, 64}};
 
 static void check_case(golden *g, int i, int batch) {

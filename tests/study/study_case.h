@@ -20,8 +20,8 @@
 
 /* Writes recipe.json and text.txt into dir. */
 static inline void write_case(const char *dir, int updates, const char *arms) {
-    static const char *const words[] = {"the ", "gate ", "opens ", "and ", "a ", "small ", "model ", "reads ", "its ", "own ",
-                                        "words.\n", "Then ", "it ", "stops. ", "Every ", "head "};
+    static const char *const words[] = {"the ", "gate ", "opens ",   "and ",  "a ",  "small ",  "model ", "reads ",
+                                        "its ", "own ",  "words.\n", "Then ", "it ", "stops. ", "Every ", "head "};
     sluice__strbuf text = {0}, recipe = {0};
     char path[1024];
     for (unsigned i = 0, x = 1; i < 6000; i++) {
@@ -31,9 +31,12 @@ static inline void write_case(const char *dir, int updates, const char *arms) {
     sluice__strbuf_printf(
         &recipe,
         "{\"name\": \"tiny\", \"seeds\": [1, 2], \"model\": {\"hidden_size\": 16, \"num_hidden_layers\": 2, "
-        "\"num_attention_heads\": 2, \"intermediate_size\": 32}, \"data\": {\"vocab_size\": 280, \"seq_len\": 16, \"bos\": "
-        "\"window\", \"split\": \"parts\", \"split_parts\": 4, \"validation_split_percentage\": 10}, \"training\": {\"max_steps\": "
-        "%d, \"warmup_steps\": 2, \"per_device_train_batch_size\": 4, \"save_steps\": 8, \"probe_steps\": 10, \"probe_samples\": 2},"
+        "\"num_attention_heads\": 2, \"intermediate_size\": 32}, \"data\": {\"vocab_size\": 280, \"seq_len\": 16, "
+        "\"bos\": "
+        "\"window\", \"split\": \"parts\", \"split_parts\": 4, \"validation_split_percentage\": 10}, \"training\": "
+        "{\"max_steps\": "
+        "%d, \"warmup_steps\": 2, \"per_device_train_batch_size\": 4, \"save_steps\": 8, \"probe_steps\": 10, "
+        "\"probe_samples\": 2},"
         " \"evaluation\": {\"inspect_windows\": 8, \"map_tokens\": 12, \"heldout_prompts\": 1, \"prompt_tokens\": 3, "
         "\"sample_tokens\": 5, \"length_tokens\": 512}, \"arms\": [%s]}",
         updates, arms);
@@ -47,7 +50,8 @@ static inline void write_case(const char *dir, int updates, const char *arms) {
 
 /* Times, dates and what is made of them. */
 static inline void drop_times(json_t *v) {
-    static const char *const keys[] = {"created", "seconds", "tokens_per_s", "seconds_ratio", "peak_memory_bytes", "machine"};
+    static const char *const keys[] = {"created",       "seconds",           "tokens_per_s",
+                                       "seconds_ratio", "peak_memory_bytes", "machine"};
     const char *key;
     json_t *inside, *cost = NULL;
     size_t i;
@@ -71,7 +75,8 @@ static inline void assert_same_json(const json_t *a, const json_t *b, const char
     size_t i;
     if (json_equal(a, b)) return;
     if (json_is_object(a) && json_is_object(b))
-        for (void *at = json_object_iter((json_t *)(uintptr_t)a); at; at = json_object_iter_next((json_t *)(uintptr_t)a, at)) {
+        for (void *at = json_object_iter((json_t *)(uintptr_t)a); at;
+             at = json_object_iter_next((json_t *)(uintptr_t)a, at)) {
             key = json_object_iter_key(at);
             snprintf(inside, sizeof inside, "%s.%s", path, key);
             assert_same_json(json_object_iter_value(at), json_object_get(b, key), inside);
@@ -96,8 +101,8 @@ static inline json_t *load_results(const char *dir) {
 static inline json_t *arm_of(const json_t *results, const char *name) {
     size_t i;
     json_t *arm;
-    json_array_foreach(json_object_get(results, "arms"), i, arm)
-        if (!strcmp(json_string_value(json_object_get(arm, "name")), name)) return arm;
+    json_array_foreach(json_object_get(results, "arms"), i,
+                       arm) if (!strcmp(json_string_value(json_object_get(arm, "name")), name)) return arm;
     fail_msg("results.json has no arm %s", name);
     return NULL;
 }

@@ -27,11 +27,16 @@ static void test_long_run(void **state) {
     snprintf(path, sizeof path, "%s/metrics.jsonl", test_temp_dir());
     FILE *f = fopen(path, "w");
     for (int i = 1; i <= STEPS; i++) {
-        fprintf(f, "{\"type\": \"train\", \"step\": %d, \"loss\": %g, \"grad_norm\": 1, \"learning_rate\": 0.1, "
-                   "\"tokens_per_second\": %s, \"tokens\": %d}\n", i, i == SPIKE ? 9.0 : 3.0, i == 1 ? "null" : "100", 10 * i);
+        fprintf(f,
+                "{\"type\": \"train\", \"step\": %d, \"loss\": %g, \"grad_norm\": 1, \"learning_rate\": 0.1, "
+                "\"tokens_per_second\": %s, \"tokens\": %d}\n",
+                i, i == SPIKE ? 9.0 : 3.0, i == 1 ? "null" : "100", 10 * i);
         if (i % 3000 == 0)
-            fprintf(f, "{\"type\": \"probe\", \"step\": %d, \"first_token_share\": [0.9, 0.9], "
-                       "\"first_token_share_from_quarter\": [0.1, 0.2], \"max_abs_residual\": [1, 2], \"gate_mean\": [null, 0.5]}\n", i);
+            fprintf(f,
+                    "{\"type\": \"probe\", \"step\": %d, \"first_token_share\": [0.9, 0.9], "
+                    "\"first_token_share_from_quarter\": [0.1, 0.2], \"max_abs_residual\": [1, 2], \"gate_mean\": "
+                    "[null, 0.5]}\n",
+                    i);
     }
     fputs("not json\n{\"type\": \"train\", \"step\": 1", f);
     fclose(f);

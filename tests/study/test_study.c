@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole study in small: everything measured, a diverging arm recorded, interruption and continuation without a difference,
- * other settings refused, arms added. */
+/* A whole study in small: everything measured, a diverging arm recorded, interruption and continuation without a
+ * difference, other settings refused, arms added. */
 #include "study/study_case.h"
 #include <math.h>
 #include <stdatomic.h>
@@ -63,9 +63,12 @@ static void check_run(const json_t *run) {
     json_t *eval = json_object_get(run, "eval");
     double loss = json_number_value(json_object_get(eval, "loss"));
     assert_true(loss > 0 && loss < log(280.0));
-    assert_true(json_integer_value(json_object_get(eval, "bytes")) > json_integer_value(json_object_get(eval, "tokens")));
-    json_t *length = json_array_get(json_object_get(run, "length"), 0), *longest = json_array_get(json_object_get(run, "length"), 3);
-    assert_int_equal(json_integer_value(json_object_get(length, "tokens")), json_integer_value(json_object_get(longest, "tokens")));
+    assert_true(json_integer_value(json_object_get(eval, "bytes")) >
+                json_integer_value(json_object_get(eval, "tokens")));
+    json_t *length = json_array_get(json_object_get(run, "length"), 0),
+           *longest = json_array_get(json_object_get(run, "length"), 3);
+    assert_int_equal(json_integer_value(json_object_get(length, "tokens")),
+                     json_integer_value(json_object_get(longest, "tokens")));
     assert_int_equal(json_integer_value(json_object_get(longest, "length")), 64);
 }
 
@@ -84,16 +87,19 @@ static void test_whole(void **state) {
         assert_string_equal(status_of(r, "wild", seed), "diverged");
         assert_true(json_is_string(json_object_get(run_of(r, "wild", seed), "error")));
     }
-    assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(r, "comparisons"), 0), "seeds")), 2);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(r, "comparisons"), 0), "seeds")),
+                     2);
     assert_true(json_array_size(json_object_get(r, "findings")) >= 8);
     assert_true(exists(&s, "report.html") && exists(&s, "results.csv"));
-    assert_true(exists(&s, "arms/headwise/seed-2/model/tokenizer.json") && exists(&s, "arms/headwise/seed-2/model/config.json"));
+    assert_true(exists(&s, "arms/headwise/seed-2/model/tokenizer.json") &&
+                exists(&s, "arms/headwise/seed-2/model/config.json"));
     assert_false(exists(&s, "arms/headwise/seed-2/checkpoints"));
     json_decref(r);
 }
 
-/* Two arms of one seed see the same data, and tensors that both have start alike: without the gate's effect the first loss is
- * the same to the last bit when the gate changes nothing. Here: the arms' first losses at equal seed are closer than at others. */
+/* Two arms of one seed see the same data, and tensors that both have start alike: without the gate's effect the first
+ * loss is the same to the last bit when the gate changes nothing. Here: the arms' first losses at equal seed are closer
+ * than at others. */
 static void test_same_data_within_a_seed(void **state) {
     (void)state;
     setup s;
@@ -132,8 +138,10 @@ static void test_interrupted(void **state) {
         sluice_error err = {0};
         atomic_store(&calls_left, 21);
         st = sluice_study_run(&summary, &parts.params, &err);
-        if (st == SLUICE_INTERRUPTED) interruptions++;
-        else assert_ok_err(st, &err);
+        if (st == SLUICE_INTERRUPTED)
+            interruptions++;
+        else
+            assert_ok_err(st, &err);
     }
     assert_in_range(interruptions, 3, 49);
     json_t *a = load_results(whole.out), *b = load_results(parts.out);

@@ -6,7 +6,8 @@
 
 static char dir[128];
 
-/* Runs `sluice study <arguments>` ("DIR" stands for the case's directory) and checks exit code and a word of the output. */
+/* Runs `sluice study <arguments>` ("DIR" stands for the case's directory) and checks exit code and a word of the
+ * output. */
 static void expect(const char *arguments, int code, const char *word) {
     char command[4096], *output;
     int n = snprintf(command, sizeof command, "%s study ", SLUICE_PROGRAM);
@@ -46,11 +47,14 @@ static void test_usage(void **state) {
 
 static void test_run_and_redraw(void **state) {
     (void)state;
-    expect("-r DIR/recipe.json -t DIR/text.txt DIR/more.txt -o DIR/o --threads 2 --seeds 4 --quiet", 0, "first-token share");
-    expect("-r DIR/recipe.json -t DIR/text.txt DIR/more.txt -o DIR/o --threads 2 --seeds 4 --quiet", 0, "o/report.html");
+    expect("-r DIR/recipe.json -t DIR/text.txt DIR/more.txt -o DIR/o --threads 2 --seeds 4 --quiet", 0,
+           "first-token share");
+    expect("-r DIR/recipe.json -t DIR/text.txt DIR/more.txt -o DIR/o --threads 2 --seeds 4 --quiet", 0,
+           "o/report.html");
     expect("--report DIR/o", 0, "o/report.html");
     char command[1024], *output;
-    snprintf(command, sizeof command, "%s study -r %s/recipe.json -t %s/text.txt %s/more.txt -o %s/o --seeds 4 --json 2>/dev/null",
+    snprintf(command, sizeof command,
+             "%s study -r %s/recipe.json -t %s/text.txt %s/more.txt -o %s/o --seeds 4 --json 2>/dev/null",
              SLUICE_PROGRAM, dir, dir, dir, dir);
     assert_int_equal(test_run(command, &output), 0);
     json_t *root = json_loads(output, 0, NULL);
@@ -64,13 +68,15 @@ static void test_run_and_redraw(void **state) {
 static void test_standard_input(void **state) {
     (void)state;
     expect("-r DIR/recipe.json -t DIR/text.txt -o DIR/f --arms baseline --seeds 1 --threads 1 --quiet", 0, "report:");
-    expect("-r DIR/recipe.json -t - -o DIR/i --arms baseline --seeds 1 --threads 1 --quiet < DIR/text.txt", 0, "report:");
+    expect("-r DIR/recipe.json -t - -o DIR/i --arms baseline --seeds 1 --threads 1 --quiet < DIR/text.txt", 0,
+           "report:");
     char a[256], b[256];
     snprintf(a, sizeof a, "%s/f", dir);
     snprintf(b, sizeof b, "%s/i", dir);
     json_t *file = load_results(a), *input = load_results(b);
     assert_string_equal(json_string_value(json_object_get(json_object_get(input, "data"), "source")), "standard input");
-    assert_true(json_equal(json_object_get(run_of(file, "baseline", 0), "eval"), json_object_get(run_of(input, "baseline", 0), "eval")));
+    assert_true(json_equal(json_object_get(run_of(file, "baseline", 0), "eval"),
+                           json_object_get(run_of(input, "baseline", 0), "eval")));
     json_decref(file);
     json_decref(input);
     expect("-r DIR/recipe.json -t - -o DIR/e < /dev/null", 1, "no text");
@@ -80,12 +86,14 @@ static void test_standard_input(void **state) {
 static void test_signals(void **state) {
     (void)state;
     char script[2048], *output;
-    write_case(dir, 4000, "{\"name\": \"baseline\"}, {\"name\": \"headwise\", \"config\": {\"gate_position\": \"sdpa\"}}");
-    snprintf(script, sizeof script,
-             "%s study -r %s/recipe.json -t %s/text.txt -o %s/s --threads 2 --seeds 1 & p=$!\n"
-             "n=0; while [ ! -s %s/s/arms/baseline/seed-1/config.json ] && [ $n -lt 600 ]; do sleep 0.05; n=$((n+1)); done\n"
-             "kill -TERM $p; wait $p; echo code $?",
-             SLUICE_PROGRAM, dir, dir, dir, dir);
+    write_case(dir, 4000,
+               "{\"name\": \"baseline\"}, {\"name\": \"headwise\", \"config\": {\"gate_position\": \"sdpa\"}}");
+    snprintf(
+        script, sizeof script,
+        "%s study -r %s/recipe.json -t %s/text.txt -o %s/s --threads 2 --seeds 1 & p=$!\n"
+        "n=0; while [ ! -s %s/s/arms/baseline/seed-1/config.json ] && [ $n -lt 600 ]; do sleep 0.05; n=$((n+1)); done\n"
+        "kill -TERM $p; wait $p; echo code $?",
+        SLUICE_PROGRAM, dir, dir, dir, dir);
     assert_int_equal(test_run(script, &output), 0);
     if (!strstr(output, "code 1") || !strstr(output, "the same command continues")) fail_msg("%s", output);
     free(output);
@@ -103,7 +111,7 @@ int main(void) {
     snprintf(path, sizeof path, "%s/more.txt", dir);
     assert_ok(sluice__write_file(path, "A second file.\n", 15, NULL));
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_recipes), cmocka_unit_test(test_usage),
-                                       cmocka_unit_test(test_run_and_redraw),
-                                       cmocka_unit_test(test_standard_input), cmocka_unit_test(test_signals)};
+                                       cmocka_unit_test(test_run_and_redraw), cmocka_unit_test(test_standard_input),
+                                       cmocka_unit_test(test_signals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
