@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* On the disk, roughly: a line of metrics.jsonl, and results with tokenizer. */
+enum { LINE_BYTES = 200, RESULT_BYTES = 1 << 20 };
+
 /* What a run in progress holds. */
 typedef struct work {
     sluice__job *job;
@@ -28,6 +31,7 @@ typedef struct work {
     sluice_model *model;
     sluice_trainer *trainer;
     char *dir, *model_dir, *result_path;
+    int64_t step; /* updates that on_update has been told of */
 } work;
 
 static int64_t seed_of(const sluice__job *job) { return job->recipe->seeds[job->seed_index]; }
@@ -92,6 +96,9 @@ static sluice_status size_up(sluice__job_size *out, const work *w, sluice_error 
     SLUICE__TRY(sluice__train_schedule(&schedule, p, sluice_dataset_get_info(w->dataset).train_windows, err));
     out->bytes = sluice_train_get_plan(&w->config, p, w->dataset).total;
     out->updates = schedule.total;
+    int64_t weights = 4 * sluice_config_num_parameters(&w->config);
+    out->disk_bytes = weights + LINE_BYTES * schedule.total + RESULT_BYTES;
+    out->checkpoint_bytes = 2 * 3 * weights; /* the old one goes when the new one is complete */
     out->pass_flops = 3 * sluice_config_forward_flops(&w->config, p->seq_len) * (double)p->seq_len *
                       (double)p->per_device_train_batch_size;
     return SLUICE_OK;
@@ -115,9 +122,10 @@ static bool stop_requested(void *user) {
 }
 
 static sluice_status on_step(void *user, const sluice_step_record *r, sluice_error *err) {
-    const work *w = user;
+    work *w = user;
     (void)err;
-    if (w->job->on_update) w->job->on_update(w->job->user, r->step);
+    if (w->job->on_update) w->job->on_update(w->job->user, r->step - w->step);
+    w->step = r->step;
     return SLUICE_OK;
 }
 

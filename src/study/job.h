@@ -12,7 +12,7 @@ typedef struct sluice__job {
     int threads;
     const char *study_dir;
     bool (*stop_requested)(void *user);
-    void (*on_update)(void *user, int64_t step); /* after every update */
+    void (*on_update)(void *user, int64_t updates); /* after every update: 1, and more once when a run is continued */
     void *user;
     json_t *result; /* owned: what goes into results.json; NULL until the run has ended */
 } sluice__job;
@@ -25,8 +25,8 @@ bool sluice__job_recall(sluice__job *job);
 sluice_status sluice__job_run(sluice__job *job, sluice_error *err);
 /* What a run takes. Settings that cannot work are refused here, before anything starts. */
 typedef struct sluice__job_size {
-    int64_t bytes, updates;
-    double pass_flops; /* one forward and backward pass */
+    int64_t bytes, disk_bytes, checkpoint_bytes, updates; /* memory; what stays on the disk, what is there for a time */
+    double pass_flops;                                    /* one forward and backward pass */
 } sluice__job_size;
 sluice_status sluice__job_plan(sluice__job_size *out, const sluice__job *job, sluice_error *err);
 #endif

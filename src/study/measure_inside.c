@@ -92,7 +92,7 @@ static sluice_status describe_ids(json_t *map, const sluice__subject *s, const s
     for (size_t i = 0; st == SLUICE_OK && i < ids->count; i++) {
         text.size = 0;
         st = sluice__entry_decode(s->entry, &ids->data[i], 1, &text, err);
-        if (st == SLUICE_OK) json_array_append_new(tokens, json_stringn(text.data, text.size));
+        if (st == SLUICE_OK) json_array_append_new(tokens, json_stringn(text.data ? text.data : "", text.size));
     }
     size_t skip = ids->count && ids->data[0] == s->entry->bos;
     text.size = 0;
@@ -139,10 +139,10 @@ static sluice_status write_sample(json_t *samples, const sluice__subject *s, con
         st = sluice__entry_decode(s->entry, prompt->data + skip, (int64_t)(prompt->count - skip), &before, err);
     if (st == SLUICE_OK) st = sluice__entry_decode(s->entry, found.tokens, found.count, &after, err);
     if (st == SLUICE_OK)
-        json_array_append_new(samples,
-                              json_pack("{s:o, s:o, s:f, s:I}", "prompt", json_stringn(before.data, before.size),
-                                        "text", json_stringn(after.data ? after.data : "", after.size), "temperature",
-                                        s->evaluation->temperature, "seed", (json_int_t)s->seed));
+        json_array_append_new(samples, json_pack("{s:o, s:o, s:f, s:I}", "prompt",
+                                                 json_stringn(before.data ? before.data : "", before.size), "text",
+                                                 json_stringn(after.data ? after.data : "", after.size), "temperature",
+                                                 s->evaluation->temperature, "seed", (json_int_t)s->seed));
     sluice_text_free(&before);
     sluice_text_free(&after);
     sluice_generation_free(&found);

@@ -83,16 +83,29 @@ static void queue_jobs(study *s) {
                     s->num_jobs - s->num_todo, s->num_jobs);
 }
 
+/* A full disk is noticed before hours of work, not after. */
+static sluice_status check_disk(const study *s, int64_t bytes, sluice_error *err) {
+    long long have = sluice__free_disk(s->dir);
+    if (have < 0 || have >= bytes) return SLUICE_OK;
+    char need[32], found[32];
+    sluice__format_bytes(need, (double)bytes);
+    sluice__format_bytes(found, (double)have);
+    return sluice__fail(err, SLUICE_ERR_IO, "%s: %s are free on this disk, the study needs about %s", s->dir, found,
+                        need);
+}
+
 /* How many runs at once, with how many threads each; never more than memory holds. */
 static sluice_status share_out(study *s, sluice_error *err) {
     int cores = sluice_get_num_threads();
-    int64_t most = 0, available = sluice__mem_available();
+    int64_t most = 0, disk = 0, checkpoint = 0, available = sluice__mem_available();
     double flops = 0;
     for (int i = 0; i < s->num_todo; i++) {
         sluice__job_size size;
         SLUICE__TRY(sluice__job_plan(&size, &s->jobs[s->order[i]], err));
         most = size.bytes > most ? size.bytes : most;
         flops = size.pass_flops > flops ? size.pass_flops : flops;
+        disk += size.disk_bytes;
+        checkpoint = size.checkpoint_bytes > checkpoint ? size.checkpoint_bytes : checkpoint;
         s->updates_todo += size.updates;
     }
     int asked = s->params->parallel_arms ? s->params->parallel_arms : flops < small_pass ? cores : 1;
@@ -106,6 +119,7 @@ static sluice_status share_out(study *s, sluice_error *err) {
                             "shorter windows",
                             need, have);
     while (s->parallel > 1 && most * s->parallel > available) s->parallel--;
+    SLUICE__TRY(check_disk(s, disk + s->parallel * checkpoint, err));
     s->threads = s->parallel > 0 && cores > s->parallel ? cores / s->parallel : 1;
     if (s->parallel)
         sluice__log(SLUICE_LOG_INFO,
@@ -151,11 +165,12 @@ static bool stop_requested(void *user) {
     return s->params->stop_requested && s->params->stop_requested(s->params->user);
 }
 
-static void on_update(void *user, int64_t step) {
+static void on_update(void *user, int64_t updates) {
     study *s = user;
-    (void)step;
     pthread_mutex_lock(&s->lock);
-    sluice__progress_update(&s->progress, ++s->updates_done, "%d of %d runs under way or done", s->next, s->num_todo);
+    s->updates_done += updates;
+    if (updates > 1) s->progress.first += updates - 1; /* of an earlier call: done, but not at today's speed */
+    sluice__progress_update(&s->progress, s->updates_done, "%d of %d runs under way or done", s->next, s->num_todo);
     pthread_mutex_unlock(&s->lock);
 }
 
