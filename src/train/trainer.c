@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_SKIPS_IN_A_ROW = 20 };
+enum { MOST_SKIPS_IN_A_ROW = 20, SPIKES_TOLD = 5 };
 
 static sluice_status no_room(sluice_error *err, const sluice_trainer *t) {
     return sluice__no_memory(err, (size_t)sluice__flat_size(t->model) * sizeof(float), "gradients and batches");
@@ -222,7 +222,9 @@ static sluice_status handle_spike(sluice_trainer *t, double average, sluice_erro
     default: break;
     }
     t->last.verdict = SLUICE_STEP_SPIKE;
-    if (t->last.spike_event) sluice__log(SLUICE_LOG_WARNING, "%s: step %" PRId64 ": %s", t->label, t->state.step + 1, why);
+    if (t->last.spike_event && t->state.spike_events <= SPIKES_TOLD)
+        sluice__log(SLUICE_LOG_INFO, "%s: step %" PRId64 ": %s%s", t->label, t->state.step + 1, why,
+                    t->state.spike_events == SPIKES_TOLD ? " (more of them are counted in silence)" : "");
     return SLUICE_OK;
 }
 
