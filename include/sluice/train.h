@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training. From small to large:
- *   parameters   one struct, filled from defaults, key=value pairs, a JSON file (train_options.def is the list of them);
- *   dataset      tokens in documents, a held-out part, and windows in an order that is a pure function of seed and index;
+ *   parameters   one struct, filled from defaults, key=value pairs, a JSON file (listed in train_options.def);
+ *   dataset      tokens in documents, a held-out part, windows in an order that is a pure function of seed and index;
  *   trainer      model + dataset + optimiser: step, run, evaluate, save, resume;
  *   job          all of `sluice train`: texts to tokenizer to dataset to model to trainer to a run directory.
  * Several trainers may run at once in different threads of a process; they share nothing but datasets and tokenizers,
@@ -52,8 +52,9 @@ typedef struct sluice_train_params {
 } sluice_train_params;
 
 sluice_train_params sluice_train_params_default(void);
-/* Sets one option from text; dashes in the key count as underscores. Numbers out of range, unknown words and unknown keys
- * are refused with a message that names the option. A LIST takes several values separated by line ends. */
+/* Sets one option from text; dashes in the key count as underscores. Numbers out of range, unknown words and
+ * unknown keys are refused with a message that names the option. A LIST takes several values separated by line
+ * ends. */
 sluice_status sluice_train_params_set(sluice_train_params *p, const char *key, const char *value, sluice_error *err);
 /* Combinations that cannot work: more warm-up than updates, min_lr above learning_rate, nothing to train on, ... */
 sluice_status sluice_train_params_check(const sluice_train_params *p, sluice_error *err);
@@ -81,14 +82,14 @@ int sluice_model_num_options(void);
 sluice_option sluice_model_option(int index);
 const char *sluice_model_option_default(int index); /* "" when it follows from other options */
 
-/* ---- data ------------------------------------------------------------------------------------------------------------ */
+/* ---- data ------------------------------------------------------------------------------------------------- */
 
 /* Tokens of a training and a held-out part. Immutable; shared by threads. */
 typedef struct sluice_dataset sluice_dataset;
 
-/* Reads p->text, p->shards, p->validation_text with this tokenizer (NULL is allowed for shards alone; `vocab_size` then
- * bounds the ids). p names the split, BOS, EOS, order and seeds; everything is checked here: empty text, text shorter
- * than one window, ids outside the vocabulary. */
+/* Reads p->text, p->shards, p->validation_text with this tokenizer (NULL is allowed for shards alone; `vocab_size`
+ * then bounds the ids). p names the split, BOS, EOS, order and seeds; everything is checked here: empty text, text
+ * shorter than one window, ids outside the vocabulary. */
 sluice_status sluice_dataset_load(sluice_dataset **out, const sluice_train_params *p, const sluice_tokenizer *tokenizer,
                                   int vocab_size, sluice_error *err);
 /* The same from documents in memory. */
@@ -97,14 +98,14 @@ typedef struct sluice_document {
     size_t size;
 } sluice_document;
 sluice_status sluice_dataset_from_text(sluice_dataset **out, const sluice_train_params *p,
-                                       const sluice_tokenizer *tokenizer, const sluice_document *documents, int64_t count,
-                                       sluice_error *err);
+                                       const sluice_tokenizer *tokenizer, const sluice_document *documents,
+                                       int64_t count, sluice_error *err);
 /* The same from token ids: document d is the doc_lengths[d] ids behind those of d - 1. bos, eos: ids or -1. */
 sluice_status sluice_dataset_from_tokens(sluice_dataset **out, const sluice_train_params *p, const int32_t *ids,
                                          const int64_t *doc_lengths, int64_t num_documents, int vocab_size, int bos,
                                          int eos, sluice_error *err);
-/* The same tokens and the same split with windows in the order of another seed. Borrows from `dataset`, which must live
- * longer. */
+/* The same tokens and the same split with windows in the order of another seed. Borrows from `dataset`, which must
+ * live longer. */
 sluice_status sluice_dataset_reorder(sluice_dataset **out, const sluice_dataset *dataset, uint64_t data_seed,
                                      sluice_error *err);
 void sluice_dataset_free(sluice_dataset *dataset);
@@ -116,21 +117,22 @@ sluice_status sluice_train_tokenizer_on_text(sluice_tokenizer **out, const sluic
                                              const sluice_document *documents, int64_t count, sluice_error *err);
 
 typedef struct sluice_dataset_info {
-    int64_t train_documents, train_tokens, train_windows;          /* tokens with BOS and EOS of documents */
-    int64_t heldout_documents, heldout_tokens, heldout_windows;    /* windows of seq_len; the last may be partly unscored */
+    int64_t train_documents, train_tokens, train_windows; /* tokens with BOS and EOS of documents */
+    int64_t heldout_documents, heldout_tokens;
+    int64_t heldout_windows; /* windows of seq_len; the last may be partly unscored */
     int64_t heldout_bytes; /* of text behind the scored held-out tokens; 0 when unknown (no tokenizer) */
     int seq_len, vocab_size;
     uint64_t hash; /* of tokens, documents and split */
 } sluice_dataset_info;
 sluice_dataset_info sluice_dataset_get_info(const sluice_dataset *dataset);
 
-/* One window: all arrays [seq_len]; labels are shifted, -1 = not scored. positions and key_start may be NULL unless the
- * dataset was made with document_mask. */
+/* One window: all arrays [seq_len]; labels are shifted, -1 = not scored. positions and key_start may be NULL unless
+ * the dataset was made with document_mask. */
 typedef struct sluice_window {
     int32_t *ids, *labels, *positions, *key_start;
 } sluice_window;
-/* The training window with global index `sample` (0, 1, 2, ... over all epochs): a pure function of data_seed and index,
- * so every arm, split into micro-batches or resumed run sees the same order. */
+/* The training window with global index `sample` (0, 1, 2, ... over all epochs): a pure function of data_seed and
+ * index, so every arm, split into micro-batches or resumed run sees the same order. */
 void sluice_dataset_train_window(const sluice_dataset *dataset, int64_t sample, sluice_window *out);
 /* Held-out window `index`, 0 <= index < heldout_windows. */
 void sluice_dataset_heldout_window(const sluice_dataset *dataset, int64_t index, sluice_window *out);
@@ -139,19 +141,19 @@ void sluice_dataset_heldout_tokens(const sluice_dataset *dataset, int64_t start,
 /* Bytes of text behind token id; 0 for special tokens and without a tokenizer. */
 int sluice_dataset_token_bytes(const sluice_dataset *dataset, int32_t id);
 
-/* ---- model configuration --------------------------------------------------------------------------------------------- */
+/* ---- model configuration ---------------------------------------------------------------------------------- */
 
-/* Completes a flat JSON object of model options (may be NULL or "{}") with the defaults of model_options.def, on top of
- * p->config_name when given, and parses it. vocab_size: of the tokenizer, used when the options have none (0: required).
- * Options that the model would not follow are refused. *json (may be NULL) receives the completed text, to be freed with
- * sluice_train_free_text. */
+/* Completes a flat JSON object of model options (may be NULL or "{}") with the defaults of model_options.def, on
+ * top of p->config_name when given, and parses it. vocab_size: of the tokenizer, used when the options have none
+ * (0: required). Options that the model would not follow are refused. *json (may be NULL) receives the completed
+ * text, to be freed with sluice_train_free_text. */
 sluice_status sluice_train_model_config(sluice_config *out, char **json, const sluice_train_params *p,
                                         const char *model_options, int vocab_size, sluice_error *err);
 /* Puts the ids of the tokenizer's special tokens into the JSON object *model_options where it has none. */
 sluice_status sluice_train_add_token_ids(char **model_options, const sluice_tokenizer *tokenizer, sluice_error *err);
 void sluice_train_free_text(char *text);
 
-/* ---- trainer --------------------------------------------------------------------------------------------------------- */
+/* ---- trainer ---------------------------------------------------------------------------------------------- */
 
 /* Bytes that training takes. Printed first, and refused when it does not fit. */
 typedef struct sluice_train_plan {
@@ -194,7 +196,7 @@ typedef struct sluice_eval_record {
 typedef struct sluice_probe_record {
     int64_t step;
     int num_layers;
-    const double *first_token_share;              /* attention on key 0; mean over queries but the first, heads, windows */
+    const double *first_token_share; /* attention on key 0; mean over queries but the first, heads, windows */
     const double *first_token_share_from_quarter; /* the same over the queries t >= seq_len / 4 */
     const double *max_abs_residual;               /* of the residual stream after the layer */
     const double *gate_mean;                      /* NaN in layers without a gate */
@@ -206,25 +208,25 @@ typedef struct sluice_train_callbacks {
     sluice_status (*on_step)(void *user, const sluice_step_record *r, sluice_error *err);  /* every update */
     sluice_status (*on_eval)(void *user, const sluice_eval_record *r, sluice_error *err);
     sluice_status (*on_probe)(void *user, const sluice_probe_record *r, sluice_error *err);
-    bool (*stop_requested)(void *user); /* asked before every update: true = write a checkpoint and return INTERRUPTED */
+    bool (*stop_requested)(void *user); /* asked before every update; true = write a checkpoint, return INTERRUPTED */
 } sluice_train_callbacks;
 
 typedef struct sluice_trainer sluice_trainer;
 
-/* Model, dataset and tokenizer (may be NULL; goes into checkpoints) are borrowed and must outlive the trainer, which
- * changes the model's weights. p->output_dir "" = a trainer that writes nothing. label: for the progress line. Nothing is
- * written before run, save or resume. */
+/* Model, dataset and tokenizer (may be NULL; goes into checkpoints) are borrowed and must outlive the trainer,
+ * which changes the model's weights. p->output_dir "" = a trainer that writes nothing. label: for the progress
+ * line. Nothing is written before run, save or resume. */
 sluice_status sluice_trainer_new(sluice_trainer **out, const sluice_train_params *p, sluice_model *model,
                                  const sluice_dataset *dataset, const sluice_tokenizer *tokenizer, const char *label,
                                  sluice_error *err);
 void sluice_trainer_free(sluice_trainer *trainer);
 
-/* Creates or continues the run directory: starts at p->resume_from_checkpoint when given, refuses a directory that holds
- * another run (unless overwrite_output_dir). Called by run when it was not called before. */
+/* Creates or continues the run directory: starts at p->resume_from_checkpoint when given, refuses a directory that
+ * holds another run (unless overwrite_output_dir). Called by run when it was not called before. */
 sluice_status sluice_trainer_begin(sluice_trainer *trainer, sluice_error *err);
-/* All updates that are left, with logs, evaluations, probes and checkpoints as p says. Returns SLUICE_OK when all were
- * done, SLUICE_INTERRUPTED after stop_requested (a checkpoint was written), SLUICE_ERR_NUMERIC when on_nan or on_spike
- * stopped it (the message names the tensor). callbacks may be NULL. */
+/* All updates that are left, with logs, evaluations, probes and checkpoints as p says. Returns SLUICE_OK when all
+ * were done, SLUICE_INTERRUPTED after stop_requested (a checkpoint was written), SLUICE_ERR_NUMERIC when on_nan or
+ * on_spike stopped it (the message names the tensor). callbacks may be NULL. */
 sluice_status sluice_trainer_run(sluice_trainer *trainer, const sluice_train_callbacks *callbacks, sluice_error *err);
 /* One update and nothing else. */
 sluice_status sluice_trainer_step(sluice_trainer *trainer, sluice_step_record *out, sluice_error *err);
@@ -239,7 +241,7 @@ sluice_status sluice_trainer_save_model(sluice_trainer *trainer, const char *dir
 int64_t sluice_trainer_current_step(const sluice_trainer *trainer); /* updates done */
 int64_t sluice_trainer_total_steps(const sluice_trainer *trainer);
 
-/* ---- the whole job --------------------------------------------------------------------------------------------------- */
+/* ---- the whole job ---------------------------------------------------------------------------------------- */
 
 typedef struct sluice_train_result {
     sluice_dataset_info data;
@@ -251,15 +253,18 @@ typedef struct sluice_train_result {
     char model_dir[SLUICE_TRAIN_PATH + 16];
 } sluice_train_result;
 
-/* Everything that `sluice train` does behind its command line. model_options: flat JSON object or NULL. plan_only: stop
- * after the memory plan. */
+/* Everything that `sluice train` does behind its command line. model_options: flat JSON object or NULL. plan_only:
+ * stop after the memory plan. */
 sluice_status sluice_train_job(sluice_train_result *out, const sluice_train_params *p, const char *model_options,
                                const sluice_train_callbacks *callbacks, bool plan_only, sluice_error *err);
-/* Reads a JSON file of options: train options and model options side by side, or the config.json of an earlier run. Train
- * options go to p; *model_options (may come in as NULL) is extended with the others; free with sluice_train_free_text. */
-sluice_status sluice_train_read_options(sluice_train_params *p, char **model_options, const char *path, sluice_error *err);
+/* Reads a JSON file of options: train options and model options side by side, or the config.json of an earlier run.
+ * Train options go to p; *model_options (may come in as NULL) is extended with the others; free with
+ * sluice_train_free_text. */
+sluice_status sluice_train_read_options(sluice_train_params *p, char **model_options, const char *path,
+                                        sluice_error *err);
 /* Sets one model option in the JSON object *model_options from text, checked by kind. */
-sluice_status sluice_train_set_model_option(char **model_options, const char *key, const char *value, sluice_error *err);
+sluice_status sluice_train_set_model_option(char **model_options, const char *key, const char *value,
+                                            sluice_error *err);
 
 #ifdef __cplusplus
 }

@@ -14,13 +14,16 @@
 
 static const char usage[] = "[OPTIONS] [OPTIONS.json]";
 static const char about[] =
-    "Trains a language model on text, from scratch or from the weights of a Hugging Face directory, and writes a run\n"
-    "directory: config.json (all options), metrics.jsonl, TensorBoard events, checkpoints/ and, at the end, model/, which\n"
-    "opens in transformers. Options may also stand in a JSON file, spelt with underscores; those on the command line win.\n"
-    "Underscores work on the command line too, and --model, --tokenizer and --block-size mean --model-name-or-path,\n"
-    "--tokenizer-name and --seq-len. Ctrl-C or SIGTERM finishes the update, writes a checkpoint and exits with 130 or 143;\n"
-    "a second one exits at once. --resume continues from the newest checkpoint with the options of the run, bit for bit\n"
-    "with the same number of threads.";
+    "Trains a language model on text, from scratch or from the weights of a Hugging Face directory,\n"
+    "and writes a run directory: config.json (all options), metrics.jsonl, TensorBoard events,\n"
+    "checkpoints/ and, at the end, model/, which opens in transformers.\n\n"
+    "Options may also stand in a JSON file, spelt with underscores; those on the command line win.\n"
+    "Underscores work on the command line too, --flag means --flag=true and --no-flag --flag=false;\n"
+    "--model, --tokenizer and --block-size are short for --model-name-or-path, --tokenizer-name and\n"
+    "--seq-len.\n\n"
+    "Ctrl-C or SIGTERM finishes the update, writes a checkpoint and exits with 130 or 143; a second one\n"
+    "exits at once. --resume continues from the newest checkpoint with the options of the run, bit for\n"
+    "bit with the same number of threads.";
 static const char example[] =
     "  sluice train --text book.txt --vocab-size 1024 --hidden-size 128 --num-hidden-layers 4 \\\n"
     "               --gate-position sdpa --gate-granularity headwise --max-steps 1000 --output-dir run\n"
@@ -140,8 +143,8 @@ static bool is_bool_word(const char *word) {
     return false;
 }
 
-/* One argument in the spelling of the tables: dashes in names, aliases resolved, --flag as --flag=true and --no-flag as
- * --flag=false. Owned by the caller. */
+/* One argument in the spelling of the tables: dashes in names, aliases resolved, --flag as --flag=true and --no-
+ * flag as --flag=false. Owned by the caller. */
 static char *respell(const char *arg, const char *next) {
     static const char *const aliases[][2] = {
         {"--model", "--model-name-or-path"}, {"--tokenizer", "--tokenizer-name"}, {"--block-size", "--seq-len"}};
@@ -180,8 +183,10 @@ static sluice_status set_list(sluice_train_params *p, const char *key, char *con
     for (; *values; values++) {
         if (used + strlen(*values) + 2 > sizeof lines || strchr(*values, '\n') || !**values) {
             err->code = SLUICE_ERR_ARGUMENT;
-            snprintf(err->message, sizeof err->message, "%s: an empty name, a name with a line end, or names of more than %d "
-                     "characters together (give a directory)", key, SLUICE_TRAIN_LIST);
+            snprintf(err->message, sizeof err->message,
+                     "%s: an empty name, a name with a line end, or names of more than %d "
+                     "characters together (give a directory)",
+                     key, SLUICE_TRAIN_LIST);
             return err->code;
         }
         used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%s", used ? "\n" : "", *values);
@@ -189,7 +194,8 @@ static sluice_status set_list(sluice_train_params *p, const char *key, char *con
     return sluice_train_params_set(p, key, lines, err);
 }
 
-static sluice_status apply_options(const option_list *l, sluice_train_params *p, char **model_options, sluice_error *err) {
+static sluice_status apply_options(const option_list *l, sluice_train_params *p, char **model_options,
+                                   sluice_error *err) {
     sluice_status st = SLUICE_OK;
     for (int i = 0; i < l->num_train + l->num_model && st == SLUICE_OK; i++) {
         bool train = i < l->num_train;
@@ -203,9 +209,11 @@ static sluice_status apply_options(const option_list *l, sluice_train_params *p,
 }
 
 /* The options of the run that --resume continues, unless it has not begun. */
-static sluice_status read_run(sluice_train_params *p, char **model_options, const char *output_dir, sluice_error *err) {
+static sluice_status read_run(sluice_train_params *p, char **model_options, const char *output_dir,
+                              sluice_error *err) {
     char *path = output_dir ? sluice__path_join(output_dir, "config.json") : NULL;
-    sluice_status st = path && sluice__is_file(path) ? sluice_train_read_options(p, model_options, path, err) : SLUICE_OK;
+    sluice_status st = path && sluice__is_file(path) ? sluice_train_read_options(p, model_options, path, err)
+                                                     : SLUICE_OK;
     sluice__free(path);
     return st;
 }
@@ -239,10 +247,10 @@ static json_t *number(double v) {
 }
 
 static int print_json(const sluice_train_result *r, const sluice_train_params *p, bool planned) {
-    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)r->plan.parameters, "memory_bytes",
-                          (json_int_t)r->plan.total, "train_tokens", (json_int_t)r->data.train_tokens, "train_windows",
-                          (json_int_t)r->data.train_windows, "heldout_tokens", (json_int_t)r->data.heldout_tokens, "steps",
-                          (json_int_t)r->steps);
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)r->plan.parameters,
+                          "memory_bytes", (json_int_t)r->plan.total, "train_tokens", (json_int_t)r->data.train_tokens,
+                          "train_windows", (json_int_t)r->data.train_windows, "heldout_tokens",
+                          (json_int_t)r->data.heldout_tokens, "steps", (json_int_t)r->steps);
     if (!planned) {
         json_object_set_new(o, "output_dir", json_string_nocheck(p->output_dir));
         json_object_set_new(o, "model", json_string_nocheck(r->model_dir));
@@ -254,10 +262,11 @@ static int print_json(const sluice_train_result *r, const sluice_train_params *p
         json_object_set_new(o, "rewinds", json_integer(r->rewinds));
     }
     if (r->eval.tokens)
-        json_object_set_new(o, "eval", json_pack("{s:o, s:o, s:o, s:I, s:I}", "loss", number(r->eval.loss), "perplexity",
-                                                 number(r->eval.perplexity), "bits_per_byte",
-                                                 r->eval.bytes ? number(r->eval.bits_per_byte) : json_null(), "tokens",
-                                                 (json_int_t)r->eval.tokens, "bytes", (json_int_t)r->eval.bytes));
+        json_object_set_new(o, "eval",
+                            json_pack("{s:o, s:o, s:o, s:I, s:I}", "loss", number(r->eval.loss), "perplexity",
+                                      number(r->eval.perplexity), "bits_per_byte",
+                                      r->eval.bytes ? number(r->eval.bits_per_byte) : json_null(), "tokens",
+                                      (json_int_t)r->eval.tokens, "bytes", (json_int_t)r->eval.bytes));
     int bad = json_dumpf(o, stdout, JSON_INDENT(2)) | (putchar('\n') == EOF);
     json_decref(o);
     return bad ? CLI_FAILED : CLI_OK;
@@ -295,9 +304,12 @@ static int run(const command_line *c, const char *file) {
 
 static int parse_and_run(command_line *c) {
     struct poptOption table[] = {
-        {"config-file", '\0', POPT_ARG_STRING, &c->config_file, 0, "JSON file of options (as the last argument may be)", "FILE"},
-        {"resume", '\0', POPT_ARG_NONE, &c->resume, 0, "continue the run in --output-dir from its newest checkpoint", NULL},
-        {"dry-run", '\0', POPT_ARG_NONE, &c->dry_run, 0, "check everything, print the memory plan, train nothing", NULL},
+        {"config-file", '\0', POPT_ARG_STRING, &c->config_file, 0,
+         "JSON file of options (as the last argument may be)", "FILE"},
+        {"resume", '\0', POPT_ARG_NONE, &c->resume, 0, "continue the run in --output-dir from its newest checkpoint",
+         NULL},
+        {"dry-run", '\0', POPT_ARG_NONE, &c->dry_run, 0, "check everything, print the memory plan, train nothing",
+         NULL},
         CLI_COMMON_OPTIONS(&c->common),
         {NULL, '\0', POPT_ARG_INCLUDE_TABLE, c->options.train, 0, "Training:", NULL},
         {NULL, '\0', POPT_ARG_INCLUDE_TABLE, c->options.model, 0, "Model (fields of its config.json):", NULL},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT and SIGTERM as requests to stop in good order. They are blocked in every thread that computes and taken by one
- * thread that only waits for them: the JIT-compiled GEMM kernels of oneDNN use the stack pointer for their own purposes, and
- * a signal frame written there by a handler lands in the heap. */
+/* SIGINT and SIGTERM as requests to stop in good order. They are blocked in every thread that computes and taken by
+ * one thread that only waits for them: the JIT-compiled GEMM kernels of oneDNN use the stack pointer for their own
+ * purposes, and a signal frame written there by a handler lands in the heap. */
 #include "cli/cli.h"
 #include <pthread.h>
 #include <signal.h>

@@ -27,7 +27,8 @@ static sluice_status write_moments(const char *path, const sluice__checkpoint_pa
     int n = sluice_model_num_tensors(c->model), made = 0;
     sluice__st_tensor *list = sluice__calloc(2 * (size_t)n, sizeof *list, SLUICE__MEM_OTHER);
     char **names = sluice__calloc(2 * (size_t)n, sizeof *names, SLUICE__MEM_OTHER);
-    sluice_status st = list && names ? SLUICE_OK : sluice__no_memory(err, (size_t)n * sizeof *list, "the list of moments");
+    sluice_status st = list && names ? SLUICE_OK
+                                     : sluice__no_memory(err, (size_t)n * sizeof *list, "the list of moments");
     for (; st == SLUICE_OK && made < 2 * n; made++) {
         sluice_tensor_info t = sluice_model_tensor(c->model, made % n);
         names[made] = sluice__asprintf("%s%s", moment_prefix[made / n], t.name);
@@ -42,21 +43,23 @@ static sluice_status write_moments(const char *path, const sluice__checkpoint_pa
 }
 
 /* Tensor `name` of the file, which must have the shape of t, to out. */
-static sluice_status read_tensor(const sluice__safetensors *file, const char *name, const sluice_tensor_info *t, float *out,
-                                 sluice_error *err) {
+static sluice_status read_tensor(const sluice__safetensors *file, const char *name, const sluice_tensor_info *t,
+                                 float *out, sluice_error *err) {
     const sluice__st_tensor *found = sluice__safetensors_find(file, name);
     const char *path = sluice__safetensors_path(file);
     if (!found) return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is missing", path, name);
     bool same = found->ndim == t->ndim && found->count == t->count && found->dtype == SLUICE__F32;
     for (int i = 0; same && i < t->ndim; i++) same = found->shape[i] == t->shape[i];
     if (!same)
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: found %s with %" PRId64 " elements, expected F32 with %" PRId64,
-                            path, name, sluice__dtype_name(found->dtype), found->count, t->count);
+        return sluice__fail(err, SLUICE_ERR_FORMAT,
+                            "%s: tensor %s: found %s with %" PRId64 " elements, expected F32 with %" PRId64, path,
+                            name, sluice__dtype_name(found->dtype), found->count, t->count);
     if (t->count) memcpy(out, found->data, (size_t)t->count * sizeof *out);
     return SLUICE_OK;
 }
 
-static sluice_status read_weights(const sluice__safetensors *file, const sluice__checkpoint_parts *c, sluice_error *err) {
+static sluice_status read_weights(const sluice__safetensors *file, const sluice__checkpoint_parts *c,
+                                  sluice_error *err) {
     for (int i = 0; i < sluice_model_num_tensors(c->model); i++) {
         sluice_tensor_info t = sluice_model_tensor(c->model, i);
         SLUICE__TRY(read_tensor(file, t.name, &t, t.data, err));
@@ -64,7 +67,8 @@ static sluice_status read_weights(const sluice__safetensors *file, const sluice_
     return SLUICE_OK;
 }
 
-static sluice_status read_moments(const sluice__safetensors *file, const sluice__checkpoint_parts *c, sluice_error *err) {
+static sluice_status read_moments(const sluice__safetensors *file, const sluice__checkpoint_parts *c,
+                                  sluice_error *err) {
     int n = sluice_model_num_tensors(c->model);
     for (int i = 0; i < 2 * n; i++) {
         sluice_tensor_info t = sluice_model_tensor(c->model, i % n);
@@ -108,16 +112,17 @@ static json_t *data_to_json(const sluice_dataset_info *d) {
 }
 
 static json_t *watch_to_json(const sluice__spike_watch *w) {
-    return json_pack("{s:I, s:I, s:b, s:f}", "index", (json_int_t)w->index, "last_flagged", (json_int_t)w->last_flagged,
-                     "has_average", w->has_average, "average", w->average);
+    return json_pack("{s:I, s:I, s:b, s:f}", "index", (json_int_t)w->index, "last_flagged",
+                     (json_int_t)w->last_flagged, "has_average", w->has_average, "average", w->average);
 }
 
 static json_t *state_to_json(const sluice__checkpoint_parts *c) {
     const sluice__train_state *s = c->state;
-    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "format", state_format, "sluice_version",
-                          SLUICE_VERSION, "step", (json_int_t)s->step, "optimizer_step", (json_int_t)c->optimizer->step,
-                          "batch", (json_int_t)s->batch, "tokens", (json_int_t)s->tokens, "spikes", (json_int_t)s->spikes,
-                          "spike_events", (json_int_t)s->spike_events, "skipped", (json_int_t)s->skipped, "rewinds",
+    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "format", state_format,
+                          "sluice_version", SLUICE_VERSION, "step", (json_int_t)s->step, "optimizer_step",
+                          (json_int_t)c->optimizer->step, "batch", (json_int_t)s->batch, "tokens",
+                          (json_int_t)s->tokens, "spikes", (json_int_t)s->spikes, "spike_events",
+                          (json_int_t)s->spike_events, "skipped", (json_int_t)s->skipped, "rewinds",
                           (json_int_t)s->rewinds, "last_eval", (json_int_t)s->last_eval);
     if (!o) return NULL;
     json_object_set_new(o, "spike_watch", watch_to_json(&s->watch));
@@ -129,7 +134,8 @@ static json_t *state_to_json(const sluice__checkpoint_parts *c) {
     return o;
 }
 
-static sluice_status read_count(const sluice__json *in, const char *key, int64_t least, int64_t *out, sluice_error *err) {
+static sluice_status read_count(const sluice__json *in, const char *key, int64_t least, int64_t *out,
+                                sluice_error *err) {
     return sluice__json_int(in, key, true, least, INT64_MAX, out, err);
 }
 
@@ -141,7 +147,8 @@ static sluice_status read_watch(const sluice__json *root, sluice__spike_watch *w
     return sluice__json_real(&in, "average", true, -1e300, 1e300, &w->average, err);
 }
 
-static sluice_status read_state(const sluice__json *in, sluice__train_state *s, int64_t *optimizer_step, sluice_error *err) {
+static sluice_status read_state(const sluice__json *in, sluice__train_state *s, int64_t *optimizer_step,
+                                sluice_error *err) {
     SLUICE__TRY(read_count(in, "step", 0, &s->step, err));
     SLUICE__TRY(read_count(in, "optimizer_step", 0, optimizer_step, err));
     SLUICE__TRY(read_count(in, "batch", 0, &s->batch, err));
@@ -162,11 +169,14 @@ static sluice_status check_hash(const sluice__json *in, const char *key, const j
     const char *text = json_string_value(found.value), *wanted = json_string_value(now);
     if (!text && !wanted) return SLUICE_OK;
     if (text && wanted && !strcmp(text, wanted)) return SLUICE_OK;
-    return sluice__json_fail(in, key, err, "found %.32s, but %s of this run is %.32s; a checkpoint continues only with what "
-                             "it was made with", text ? text : "none", what, wanted ? wanted : "none");
+    return sluice__json_fail(in, key, err,
+                             "found %.32s, but %s of this run is %.32s; a checkpoint continues only with what "
+                             "it was made with",
+                             text ? text : "none", what, wanted ? wanted : "none");
 }
 
-static sluice_status check_options(const sluice__json *in, const sluice__checkpoint_parts *c, int64_t step, sluice_error *err) {
+static sluice_status check_options(const sluice__json *in, const sluice__checkpoint_parts *c, int64_t step,
+                                   sluice_error *err) {
     sluice_train_params before = sluice_train_params_default();
     sluice__json params = sluice__json_get(in, "params");
     if (!json_is_object(params.value)) return sluice__json_fail(in, "params", err, "missing");
@@ -188,15 +198,16 @@ static void warn_of_other_bits(const sluice__json *in) {
     int64_t threads = json_integer_value(json_object_get(in->value, "threads"));
     int64_t flags = json_integer_value(json_object_get(in->value, "cpu_flags"));
     if (threads != sluice_get_num_threads())
-        sluice__log(SLUICE_LOG_WARNING, "%s: made with %" PRId64 " threads, now %d: the run continues, but not with the same bits",
+        sluice__log(SLUICE_LOG_WARNING,
+                    "%s: made with %" PRId64 " threads, now %d: the run continues, but not with the same bits",
                     in->file, threads, sluice_get_num_threads());
     if (flags != (int64_t)sluice_cpu_flags())
-        sluice__log(SLUICE_LOG_WARNING, "%s: made with other CPU features: the run continues, but not with the same bits",
-                    in->file);
+        sluice__log(SLUICE_LOG_WARNING,
+                    "%s: made with other CPU features: the run continues, but not with the same bits", in->file);
 }
 
-static sluice_status check_and_read_state(const sluice__json *in, const sluice__checkpoint_parts *c, sluice__train_state *s,
-                                          int64_t *optimizer_step, sluice_error *err) {
+static sluice_status check_and_read_state(const sluice__json *in, const sluice__checkpoint_parts *c,
+                                          sluice__train_state *s, int64_t *optimizer_step, sluice_error *err) {
     const char *format = json_string_value(json_object_get(in->value, "format"));
     if (!format || strcmp(format, state_format))
         return sluice__json_fail(in, "format", err, "found \"%.40s\", expected \"%s\"", format ? format : "nothing",
@@ -238,8 +249,9 @@ static sluice_status compare_configs(const json_t *was, json_t *is, const char *
         json_t *before = json_object_get(was, key);
         if (before && json_equal(before, now)) continue;
         char *a = before ? json_dumps(before, JSON_ENCODE_ANY) : NULL, *b = json_dumps(now, JSON_ENCODE_ANY);
-        sluice_status st = sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s: found %.100s, but the model of this run has %.100s",
-                                        path, key, a ? a : "nothing", b ? b : "?");
+        sluice_status st = sluice__fail(err, SLUICE_ERR_CONFIG,
+                                        "%s: %s: found %.100s, but the model of this run has %.100s", path, key,
+                                        a ? a : "nothing", b ? b : "?");
         free(a);
         free(b);
         return st;
@@ -259,15 +271,16 @@ static sluice_status check_config(const char *dir, const sluice__checkpoint_part
 }
 
 static sluice_status check_complete(const char *dir, sluice_error *err) {
-    static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors", "trainer_state.json"};
+    static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors",
+                                        "trainer_state.json"};
     if (!sluice__is_dir(dir)) return sluice__fail(err, SLUICE_ERR_IO, "%s: no such checkpoint directory", dir);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char *path = sluice__path_join(dir, files[i]);
         bool there = path && sluice__is_file(path);
         sluice__free(path);
         if (!there)
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: %s is missing; training cannot continue from this directory", dir,
-                                files[i]);
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "%s: %s is missing; training cannot continue from this directory", dir, files[i]);
     }
     return SLUICE_OK;
 }
@@ -288,7 +301,8 @@ sluice_status sluice__checkpoint_load(const char *path, sluice__checkpoint_parts
 /* ---- writing ---- */
 
 static sluice_status write_into(const char *dir, const sluice__checkpoint_parts *c, sluice_error *err) {
-    char *moments = sluice__path_join(dir, "optimizer.safetensors"), *state = sluice__path_join(dir, "trainer_state.json");
+    char *moments = sluice__path_join(dir, "optimizer.safetensors"),
+         *state = sluice__path_join(dir, "trainer_state.json");
     json_t *o = state_to_json(c);
     sluice_status st = moments && state && o ? SLUICE_OK : sluice__no_memory(err, 4096, "a checkpoint");
     if (st == SLUICE_OK) st = sluice_model_save(c->model, dir, SLUICE_SAVE_NATIVE, err);

@@ -38,7 +38,7 @@ sluice_status sluice__checkpoint_clean(const char *output_dir, sluice_error *err
 sluice_status sluice__checkpoint_prune(const char *output_dir, int64_t keep, sluice_error *err);
 
 sluice_status sluice__checkpoint_save(const char *path, const sluice__checkpoint_parts *c, sluice_error *err);
-/* Puts the checkpoint at `path` into weights, moments and state. Refuses, naming it, whatever is missing or belongs to another
- * run: files, configuration, data, tokenizer, options. On failure weights and moments are undefined. */
+/* Puts the checkpoint at `path` into weights, moments and state. Refuses, naming it, whatever is missing or belongs
+ * to another run: files, configuration, data, tokenizer, options. On failure weights and moments are undefined. */
 sluice_status sluice__checkpoint_load(const char *path, sluice__checkpoint_parts *c, sluice_error *err);
 #endif

@@ -16,7 +16,8 @@ char *sluice__checkpoint_path(const char *output_dir, int64_t step) {
 
 /* The number of "step-<digits>", or -1 for any other name. */
 static int64_t step_of(const char *name) {
-    if (strncmp(name, "step-", 5) || strspn(name + 5, "0123456789") != strlen(name + 5) || !name[5] || strlen(name) > 23)
+    if (strncmp(name, "step-", 5) || strspn(name + 5, "0123456789") != strlen(name + 5) || !name[5] ||
+        strlen(name) > 23)
         return -1;
     return (int64_t)strtoll(name + 5, NULL, 10);
 }
@@ -26,8 +27,8 @@ static bool is_remnant(const char *name) {
 }
 
 /* Calls fn for every name in output_dir/checkpoints; a directory that is not there has none. */
-static sluice_status each_name(const char *output_dir, sluice_status (*fn)(void *user, const char *dir, const char *name,
-                                                                          sluice_error *err),
+static sluice_status each_name(const char *output_dir,
+                               sluice_status (*fn)(void *user, const char *dir, const char *name, sluice_error *err),
                                void *user, sluice_error *err) {
     char *path = sluice__asprintf("%s/checkpoints", output_dir);
     if (!path) return sluice__no_memory(err, strlen(output_dir), "a path");

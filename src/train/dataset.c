@@ -21,15 +21,18 @@ static sluice_status fill_token_bytes(sluice_dataset *d, const sluice_tokenizer 
     return SLUICE_OK;
 }
 
-sluice_status sluice__dataset_new(sluice_dataset **out, const sluice_train_params *p, const sluice_tokenizer *tokenizer,
-                                  int vocab_size, int32_t bos, int32_t eos, sluice_error *err) {
+sluice_status sluice__dataset_new(sluice_dataset **out, const sluice_train_params *p,
+                                  const sluice_tokenizer *tokenizer, int vocab_size, int32_t bos, int32_t eos,
+                                  sluice_error *err) {
     *out = NULL;
     if (p->bos != SLUICE_BOS_NONE && bos < 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "bos: the tokenizer has no beginning-of-sequence token; "
-                                                      "bos_token names one, bos none does without");
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "bos: the tokenizer has no beginning-of-sequence token; "
+                            "bos_token names one, bos none does without");
     if (p->append_eos && eos < 0)
-        sluice__log(SLUICE_LOG_WARNING, "append_eos: the tokenizer has no end-of-sequence token; documents follow each other "
-                                        "without one");
+        sluice__log(SLUICE_LOG_WARNING,
+                    "append_eos: the tokenizer has no end-of-sequence token; documents follow each other "
+                    "without one");
     sluice_dataset *d = sluice__calloc(1, sizeof *d, SLUICE__MEM_DATA);
     if (!d) return sluice__no_memory(err, sizeof *d, "a dataset");
     d->bos = p->bos == SLUICE_BOS_WINDOW ? bos : -1;
@@ -122,7 +125,8 @@ static sluice_status check_ids(const sluice_dataset *d, const sluice__store *s, 
     for (int64_t i = 0; i < s->count; i++) {
         int64_t id = s->width == 2 ? ((const uint16_t *)s->data)[i] : ((const int32_t *)s->data)[i];
         if (id < 0 || id >= d->vocab_size)
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "token %" PRId64 " of the data is id %" PRId64
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "token %" PRId64 " of the data is id %" PRId64
                                 ", expected 0..%d: another tokenizer made these tokens, or vocab_size is too small",
                                 i, id, d->vocab_size - 1);
     }
@@ -176,8 +180,10 @@ sluice_status sluice__dataset_finish(sluice_dataset *d, sluice_error *err) {
     int64_t train = sluice__stream_length(&d->train), held = sluice__stream_length(&d->heldout), T = d->seq_len;
     int64_t shared = d->bos < 0; /* neighbouring windows share a token: the label of one is the input of the next */
     if (train < window_need(d))
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the training text has %" PRId64 " tokens, but one window of seq_len %d "
-                            "needs %" PRId64 ": give more text or a smaller seq_len", train, d->seq_len, window_need(d));
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "the training text has %" PRId64 " tokens, but one window of seq_len %d "
+                            "needs %" PRId64 ": give more text or a smaller seq_len",
+                            train, d->seq_len, window_need(d));
     for (int i = 0; i < d->num_stores; i++) {
         SLUICE__TRY(check_ids(d, &d->stores[i], err));
         d->hash = hash_store(d->hash, &d->stores[i]);
@@ -207,7 +213,8 @@ sluice_status sluice_dataset_from_tokens(sluice_dataset **out, const sluice_trai
         if (doc_lengths[i] < 0 || __builtin_add_overflow(count, doc_lengths[i], &count))
             return sluice__fail(err, SLUICE_ERR_ARGUMENT, "document %" PRId64 ": length %" PRId64, i, doc_lengths[i]);
     if (bos >= vocab_size || eos >= vocab_size)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "bos %d or eos %d: expected ids below %d", bos, eos, vocab_size);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "bos %d or eos %d: expected ids below %d", bos, eos,
+                            vocab_size);
     sluice_dataset *d;
     SLUICE__TRY(sluice__dataset_new(&d, p, NULL, vocab_size, bos, eos, err));
     sluice_status st = copy_tokens(d, ids, count, err);
@@ -239,8 +246,9 @@ static void mask_documents(const sluice_dataset *d, const sluice__stream *s, int
     for (int64_t i = 0; i < scored; i++) w->positions[i] = (int32_t)i - first[i];
 }
 
-/* The window whose tokens start at `position`: inputs ids[0..] (BOS in front when the dataset has it there) and the tokens
- * that follow them as labels. At the end of the held-out part there may be less; the rest is padding, not scored. */
+/* The window whose tokens start at `position`: inputs ids[0..] (BOS in front when the dataset has it there) and the
+ * tokens that follow them as labels. At the end of the held-out part there may be less; the rest is padding, not
+ * scored. */
 static void fill_window(const sluice_dataset *d, const sluice__stream *s, int64_t position, sluice_window *w) {
     int64_t T = d->seq_len, left = sluice__stream_length(s) - position;
     bool lead = d->bos >= 0;

@@ -15,7 +15,8 @@ static void first_bad_tensor(const sluice_model *model, const float *flat, const
         const float *x = flat ? flat + sluice__grad_offset(model, i) : t.data;
         int64_t at = sluice__first_nonfinite(x, t.count);
         if (at < 0) continue;
-        snprintf(out, size, "%s %s, element %" PRId64 " of %" PRId64 " (%g)", what, t.name, at, t.count, (double)x[at]);
+        snprintf(out, size, "%s %s, element %" PRId64 " of %" PRId64 " (%g)", what, t.name, at, t.count,
+                 (double)x[at]);
         return;
     }
 }
@@ -59,8 +60,8 @@ static sluice_status look(void *user, const sluice__probe_event *e, sluice_error
     return sluice__fail(err, SLUICE_ERR_NUMERIC, "%s", f->out);
 }
 
-sluice_status sluice__guard_activations(const sluice_model *model, sluice__workspace *ws, const sluice__input *in, char *out,
-                                        size_t size, sluice_error *err) {
+sluice_status sluice__guard_activations(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                                        char *out, size_t size, sluice_error *err) {
     finding f = {out, size};
     *out = '\0';
     uint32_t wants = 0;

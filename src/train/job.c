@@ -55,8 +55,9 @@ static sluice_status read_texts(job *j, sluice_error *err) {
     if (*p->text) SLUICE__TRY(sluice__texts_read(&j->texts, p->text, "text", p, err));
     if (*p->validation_text) SLUICE__TRY(sluice__texts_read(&j->held, p->validation_text, "validation_text", p, err));
     if (j->texts.count)
-        sluice__log(SLUICE_LOG_INFO, "text: %s in %" PRId64 " document%s", sluice__format_bytes(size, (double)j->texts.bytes),
-                    j->texts.count, j->texts.count == 1 ? "" : "s");
+        sluice__log(SLUICE_LOG_INFO, "text: %s in %" PRId64 " document%s",
+                    sluice__format_bytes(size, (double)j->texts.bytes), j->texts.count,
+                    j->texts.count == 1 ? "" : "s");
     return SLUICE_OK;
 }
 
@@ -84,9 +85,10 @@ static sluice_status train_tokenizer(job *j, sluice_error *err) {
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "vocab_size: found %" PRId64 ", expected 1 to 1000000", size);
     double start = sluice__now();
     char took[32];
-    SLUICE__TRY(sluice_train_tokenizer_on_text(&j->tokenizer, &j->params, (int)size, j->texts.documents, j->texts.count, err));
-    sluice__log(SLUICE_LOG_INFO, "tokenizer: %d tokens, trained on the text in %s", sluice_tokenizer_vocab_size(j->tokenizer),
-                sluice__format_seconds(took, sluice__now() - start));
+    SLUICE__TRY(sluice_train_tokenizer_on_text(&j->tokenizer, &j->params, (int)size, j->texts.documents,
+                                               j->texts.count, err));
+    sluice__log(SLUICE_LOG_INFO, "tokenizer: %d tokens, trained on the text in %s",
+                sluice_tokenizer_vocab_size(j->tokenizer), sluice__format_seconds(took, sluice__now() - start));
     return SLUICE_OK;
 }
 
@@ -107,7 +109,8 @@ static sluice_status find_tokenizer(job *j, sluice_error *err) {
 
 static sluice_status config_of_dir(job *j, const char *dir, sluice_error *err) {
     char *path = sluice__path_join(dir, "config.json");
-    sluice_status st = path ? sluice_config_load(&j->config, path, err) : sluice__no_memory(err, strlen(dir), "a path");
+    sluice_status st = path ? sluice_config_load(&j->config, path, err)
+                            : sluice__no_memory(err, strlen(dir), "a path");
     sluice__free(path);
     j->has_config = st == SLUICE_OK;
     return st == SLUICE_OK ? sluice__model_options_followed(&j->config, j->options, err) : st;
@@ -118,41 +121,47 @@ static sluice_status find_config(job *j, sluice_error *err) {
     int needed = j->tokenizer ? sluice_tokenizer_vocab_size(j->tokenizer) : 0;
     if (*p->model_name_or_path) {
         if (*p->config_name)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "config_name: model_name_or_path brings its own configuration");
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                                "config_name: model_name_or_path brings its own configuration");
         SLUICE__TRY(config_of_dir(j, j->resume_path ? j->resume_path : p->model_name_or_path, err));
         if (j->config.vocab_size < needed)
-            return sluice__fail(err, SLUICE_ERR_CONFIG, "tokenizer_name: ids up to %d, but %s has a vocabulary of %d", needed - 1,
-                                p->model_name_or_path, j->config.vocab_size);
+            return sluice__fail(err, SLUICE_ERR_CONFIG, "tokenizer_name: ids up to %d, but %s has a vocabulary of %d",
+                                needed - 1, p->model_name_or_path, j->config.vocab_size);
     } else {
         if (j->tokenizer) SLUICE__TRY(sluice_train_add_token_ids(&j->options, j->tokenizer, err));
         SLUICE__TRY(sluice_train_model_config(&j->config, NULL, p, j->options, needed, err));
         j->has_config = true;
     }
     if (p->seq_len > j->config.max_position_embeddings)
-        sluice__log(SLUICE_LOG_WARNING, "seq_len %" PRId64 " is more than the model's max_position_embeddings %d", p->seq_len,
-                    j->config.max_position_embeddings);
+        sluice__log(SLUICE_LOG_WARNING, "seq_len %" PRId64 " is more than the model's max_position_embeddings %d",
+                    p->seq_len, j->config.max_position_embeddings);
     return SLUICE_OK;
 }
 
 static sluice_status make_model(job *j, sluice_error *err) {
     const sluice_train_params *p = &j->params;
-    if (*p->model_name_or_path && !j->resume_path) return sluice_model_load(&j->model, p->model_name_or_path, NULL, err);
+    if (*p->model_name_or_path && !j->resume_path)
+        return sluice_model_load(&j->model, p->model_name_or_path, NULL, err);
     return sluice_model_new(&j->model, &j->config, (uint64_t)p->seed, err); /* a checkpoint overwrites the weights */
 }
 
 /* ---- what the user reads first ---- */
 
 static void report_data(const sluice_dataset_info *d) {
-    sluice__log(SLUICE_LOG_INFO, "data: %" PRId64 " training tokens (%" PRId64 " windows of %d), %" PRId64 " held out (%" PRId64
-                " windows)", d->train_tokens, d->train_windows, d->seq_len, d->heldout_tokens, d->heldout_windows);
+    sluice__log(SLUICE_LOG_INFO,
+                "data: %" PRId64 " training tokens (%" PRId64 " windows of %d), %" PRId64 " held out (%" PRId64
+                " windows)",
+                d->train_tokens, d->train_windows, d->seq_len, d->heldout_tokens, d->heldout_windows);
     if (!d->heldout_windows) sluice__log(SLUICE_LOG_WARNING, "nothing is held out: there will be no evaluation");
 }
 
 static void report_plan(const sluice_train_plan *m, const sluice_config *c) {
     char all[32], w[32], g[32], o[32], a[32], d[32], t[32], v[32];
     sluice__log(SLUICE_LOG_INFO, "model: %s parameters (%" PRId64 " in gates), %d layers",
-                sluice__format_count(all, (double)m->parameters), sluice_config_num_gate_parameters(c), c->num_hidden_layers);
-    sluice__log(SLUICE_LOG_INFO, "memory: weights %s, gradients %s, moments %s, activations %s, data %s: %s more of %s available",
+                sluice__format_count(all, (double)m->parameters), sluice_config_num_gate_parameters(c),
+                c->num_hidden_layers);
+    sluice__log(SLUICE_LOG_INFO,
+                "memory: weights %s, gradients %s, moments %s, activations %s, data %s: %s more of %s available",
                 sluice__format_bytes(w, (double)m->weights), sluice__format_bytes(g, (double)m->gradients),
                 sluice__format_bytes(o, (double)m->optimizer), sluice__format_bytes(a, (double)m->activations),
                 sluice__format_bytes(d, (double)m->data), sluice__format_bytes(t, (double)m->total),
@@ -166,8 +175,8 @@ static void warn_of_disk(const job *j, const sluice_train_plan *m) {
     double need = (double)(m->weights + m->optimizer) * (double)keep + (double)m->weights;
     char a[32], b[32];
     if (free_bytes >= 0 && (double)free_bytes < need)
-        sluice__log(SLUICE_LOG_WARNING, "checkpoints may take %s, but %s are free in output_dir", sluice__format_bytes(a, need),
-                    sluice__format_bytes(b, (double)free_bytes));
+        sluice__log(SLUICE_LOG_WARNING, "checkpoints may take %s, but %s are free in output_dir",
+                    sluice__format_bytes(a, need), sluice__format_bytes(b, (double)free_bytes));
 }
 
 static sluice_status prepare(sluice_train_result *out, job *j, sluice_error *err) {

@@ -67,8 +67,8 @@ static sluice_status check_followed(const sluice_config *config, const json_t *a
         json_t *want = json_object_get(asked, o.name), *have = json_object_get(is, o.name);
         if (!want || !have || o.kind == SLUICE_OPTION_REAL || json_equal(want, have)) continue;
         char *a = json_dumps(want, JSON_ENCODE_ANY), *b = json_dumps(have, JSON_ENCODE_ANY);
-        st = sluice__fail(err, SLUICE_ERR_CONFIG, "%s: found %.60s, but this model has %.60s (%s, gate_position %s)", o.name,
-                          a ? a : "?", b ? b : "?", config->model_type,
+        st = sluice__fail(err, SLUICE_ERR_CONFIG, "%s: found %.60s, but this model has %.60s (%s, gate_position %s)",
+                          o.name, a ? a : "?", b ? b : "?", config->model_type,
                           json_string_value(json_object_get(is, "gate_position")));
         free(a);
         free(b);
@@ -77,7 +77,8 @@ static sluice_status check_followed(const sluice_config *config, const json_t *a
     return st;
 }
 
-sluice_status sluice__model_options_followed(const sluice_config *config, const char *model_options, sluice_error *err) {
+sluice_status sluice__model_options_followed(const sluice_config *config, const char *model_options,
+                                             sluice_error *err) {
     json_t *asked;
     SLUICE__TRY(sluice__model_options_object(&asked, model_options, err));
     sluice_status st = check_followed(config, asked, err);
@@ -88,7 +89,8 @@ sluice_status sluice__model_options_followed(const sluice_config *config, const 
 /* A vocabulary smaller than the tokenizer's would make ids point outside the embedding. */
 static sluice_status check_vocabulary(const sluice_config *config, int needed, sluice_error *err) {
     if (config->vocab_size >= needed) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_CONFIG, "vocab_size: found %d, but the tokenizer has ids up to %d: give at least %d",
+    return sluice__fail(err, SLUICE_ERR_CONFIG,
+                        "vocab_size: found %d, but the tokenizer has ids up to %d: give at least %d",
                         config->vocab_size, needed - 1, needed);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Model options: the table behind sluice/model_options.def, options as text into a flat JSON object, files of options. */
+/* Model options: the table behind sluice/model_options.def, options as text into a flat JSON object, files of
+ * options. */
 #include "base/memory.h"
 #include "train/options.h"
 #include <errno.h>
@@ -150,8 +151,9 @@ sluice_status sluice_train_read_options(sluice_train_params *p, char **model_opt
     json_t *root, *model, *value;
     const char *key;
     SLUICE__TRY(sluice__json_load(&root, path, err));
-    sluice_status st = json_is_object(root) ? sluice__model_options_object(&model, *model_options, err)
-                                            : sluice__fail(err, SLUICE_ERR_CONFIG, "%s: expected a JSON object", path);
+    sluice_status st = json_is_object(root)
+                           ? sluice__model_options_object(&model, *model_options, err)
+                           : sluice__fail(err, SLUICE_ERR_CONFIG, "%s: expected a JSON object", path);
     if (st != SLUICE_OK) {
         json_decref(root);
         return st;

@@ -11,8 +11,8 @@ static int by_offset(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* One run a tensor, in flat order, then neighbours of one kind join. The alignment gap behind a tensor goes with it: gaps
- * hold zeros in all four buffers and stay zero. */
+/* One run a tensor, in flat order, then neighbours of one kind join. The alignment gap behind a tensor goes with
+ * it: gaps hold zeros in all four buffers and stay zero. */
 static void find_runs(sluice__optimizer *o, const sluice_model *model) {
     int n = sluice_model_num_tensors(model);
     for (int i = 0; i < n; i++)
@@ -83,7 +83,7 @@ void sluice__optimizer_step(sluice__optimizer *o, float *params, float *grads, d
             .step = o->step,
             .zero_grad = true,
         };
-        sluice__adamw_step(&c, params + r->offset, o->exp_avg + r->offset, o->exp_avg_sq + r->offset, grads + r->offset,
-                           r->count);
+        sluice__adamw_step(&c, params + r->offset, o->exp_avg + r->offset, o->exp_avg_sq + r->offset,
+                           grads + r->offset, r->count);
     }
 }

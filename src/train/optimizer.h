@@ -16,10 +16,10 @@ typedef struct sluice__decay_run {
 
 typedef struct sluice__optimizer {
     sluice__adamw_options options;
-    int64_t size;          /* floats in the flat layout */
-    float *exp_avg;        /* [size] first moment m */
-    float *exp_avg_sq;     /* [size] second moment v */
-    int64_t step;          /* updates done */
+    int64_t size;      /* floats in the flat layout */
+    float *exp_avg;    /* [size] first moment m */
+    float *exp_avg_sq; /* [size] second moment v */
+    int64_t step;      /* updates done */
     sluice__decay_run *runs;
     int num_runs;
 } sluice__optimizer;

@@ -33,9 +33,14 @@ typedef struct option_row {
 #define TEXT_PATH(d) d
 #define TEXT_LIST(d) d
 static const option_row rows[] = {
-#define OPTION(kind, name, def, least, most, choices, resume, unit, help)                          \
-    {{#name, SLUICE_OPTION_##kind, choices, unit, help}, offsetof(sluice_train_params, name),      \
-     DEF_##kind(def), (double)(least), (double)(most), TEXT_##kind(def), resume},
+#define OPTION(kind, name, def, least, most, choices, resume, unit, help)                                            \
+    {{#name, SLUICE_OPTION_##kind, choices, unit, help},                                                             \
+     offsetof(sluice_train_params, name),                                                                            \
+     DEF_##kind(def),                                                                                                \
+     (double)(least),                                                                                                \
+     (double)(most),                                                                                                 \
+     TEXT_##kind(def),                                                                                               \
+     resume},
 #include "sluice/train_options.def"
 #undef OPTION
 };
@@ -94,10 +99,10 @@ int sluice__train_option_find(const char *key) {
 
 static sluice_status out_of_range(const option_row *r, const char *key, const char *value, sluice_error *err) {
     if (r->most < 9e18)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: found %.60s, expected %.10g to %.10g%s%s", key, value, r->least,
-                            r->most, *r->public.unit ? " " : "", r->public.unit);
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: found %.60s, expected at least %.10g%s%s", key, value, r->least,
-                        *r->public.unit ? " " : "", r->public.unit);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: found %.60s, expected %.10g to %.10g%s%s", key, value,
+                            r->least, r->most, *r->public.unit ? " " : "", r->public.unit);
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: found %.60s, expected at least %.10g%s%s", key, value,
+                        r->least, *r->public.unit ? " " : "", r->public.unit);
 }
 
 static sluice_status set_int(const option_row *r, sluice_train_params *p, const char *key, const char *value,
@@ -188,7 +193,8 @@ void sluice_train_option_value(const sluice_train_params *p, int index, char *ou
     case SLUICE_OPTION_INT: snprintf(out, size, "%" PRId64, *(const int64_t *)at); break;
     case SLUICE_OPTION_REAL: {
         double v = *(const double *)at;
-        snprintf(out, size, "%.15g", v); /* 17 digits only where 15 lose something: 0.1 reads better than 0.10000000000000001 */
+        snprintf(out, size, "%.15g",
+                 v); /* 17 digits only where 15 lose something: 0.1 reads better than 0.10000000000000001 */
         if (strtod(out, NULL) != v) snprintf(out, size, "%.17g", v);
         break;
     }
@@ -232,17 +238,18 @@ json_t *sluice__train_params_to_json(const sluice_train_params *p) {
 }
 
 /* ["a", "b"] as lines. */
-static sluice_status set_json_list(const option_row *r, sluice_train_params *p, const char *where, const json_t *value,
-                                   sluice_error *err) {
+static sluice_status set_json_list(const option_row *r, sluice_train_params *p, const char *where,
+                                   const json_t *value, sluice_error *err) {
     char lines[SLUICE_TRAIN_LIST] = "";
     size_t used = 0;
     for (size_t i = 0; i < json_array_size(value); i++) {
         const char *s = json_string_value(json_array_get(value, i));
         if (!s || !*s || strchr(s, '\n'))
-            return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s[%zu]: expected a file name", where, r->public.name, i);
+            return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s[%zu]: expected a file name", where, r->public.name,
+                                i);
         if (used + strlen(s) + 2 > sizeof lines)
-            return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s: more than %d characters of names", where, r->public.name,
-                                SLUICE_TRAIN_LIST);
+            return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s: more than %d characters of names", where,
+                                r->public.name, SLUICE_TRAIN_LIST);
         used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%s", used ? "\n" : "", s);
     }
     return set_row(r, p, r->public.name, lines, err);
@@ -257,10 +264,14 @@ sluice_status sluice__train_option_set_json(sluice_train_params *p, int index, c
     else if (json_is_real(value)) snprintf(text, sizeof text, "%.17g", json_real_value(value));
     else if (json_is_boolean(value)) given = json_is_true(value) ? "true" : "false";
     else if (json_is_string(value)) given = json_string_value(value);
-    else if (json_is_array(value) && r->public.kind == SLUICE_OPTION_LIST) return set_json_list(r, p, where, value, err);
-    else return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s: expected a number, a word or a list", where, r->public.name);
+    else if (json_is_array(value) && r->public.kind == SLUICE_OPTION_LIST)
+        return set_json_list(r, p, where, value, err);
+    else
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s: expected a number, a word or a list", where,
+                            r->public.name);
     if (json_is_string(value) && strlen(given) != json_string_length(value))
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s: the string holds a NUL character", where, r->public.name);
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: %s: the string holds a NUL character", where,
+                            r->public.name);
     sluice_status st = set_row(r, p, r->public.name, given, err);
     return st == SLUICE_OK ? st : sluice__fail_in(err, st, "%s", where);
 }
@@ -269,13 +280,17 @@ sluice_status sluice__train_option_set_json(sluice_train_params *p, int index, c
 
 sluice_status sluice_train_params_check(const sluice_train_params *p, sluice_error *err) {
     if (p->min_lr > p->learning_rate)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "min_lr %g is above learning_rate %g", p->min_lr, p->learning_rate);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "min_lr %g is above learning_rate %g", p->min_lr,
+                            p->learning_rate);
     if (p->max_steps == 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "max_steps: found 0, expected at least 1, or -1 for num_train_epochs");
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "max_steps: found 0, expected at least 1, or -1 for num_train_epochs");
     if (p->max_steps < 0 && p->num_train_epochs <= 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "num_train_epochs: found %g, expected more than 0", p->num_train_epochs);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "num_train_epochs: found %g, expected more than 0",
+                            p->num_train_epochs);
     if (p->split == SLUICE_SPLIT_DOCUMENT && *p->validation_text)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "split: nothing can be split off where validation_text is given");
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "split: nothing can be split off where validation_text is given");
     return SLUICE_OK;
 }
 
@@ -289,8 +304,9 @@ static sluice_status count_updates(int64_t *total, const sluice_train_params *p,
     double per_update = (double)p->per_device_train_batch_size * (double)p->gradient_accumulation_steps;
     double updates = ceil(p->num_train_epochs * (double)windows / per_update);
     if (updates > 9e15)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "num_train_epochs: %g epochs are %g updates, expected at most 9e15",
-                            p->num_train_epochs, updates);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "num_train_epochs: %g epochs are %g updates, expected at most 9e15", p->num_train_epochs,
+                            updates);
     *total = updates < 1 ? 1 : (int64_t)updates;
     return SLUICE_OK;
 }
@@ -306,13 +322,16 @@ sluice_status sluice__train_schedule(sluice__schedule *out, const sluice_train_p
     SLUICE__TRY(count_updates(&s.total, p, windows_per_epoch, err));
     s.warmup = p->warmup_steps > 0 ? p->warmup_steps : share_of(p->warmup_ratio, s.total);
     if (s.warmup > s.total)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "warmup_steps: found %" PRId64 ", but there are only %" PRId64
-                            " updates", s.warmup, s.total);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "warmup_steps: found %" PRId64 ", but there are only %" PRId64 " updates", s.warmup,
+                            s.total);
     if (s.kind == SLUICE__SCHEDULE_WSD) {
         s.decay = p->num_decay_steps >= 0 ? p->num_decay_steps : s.total / 5;
         if (s.decay > s.total - s.warmup)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "num_decay_steps: found %" PRId64 ", but only %" PRId64
-                                " of %" PRId64 " updates follow the warm-up", s.decay, s.total - s.warmup, s.total);
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                                "num_decay_steps: found %" PRId64 ", but only %" PRId64 " of %" PRId64
+                                " updates follow the warm-up",
+                                s.decay, s.total - s.warmup, s.total);
     }
     *out = s;
     return SLUICE_OK;
@@ -335,8 +354,8 @@ static sluice_status differs(const option_row *r, const sluice_train_params *bef
 }
 
 sluice_status sluice__train_params_continue(const sluice_train_params *before, const sluice_train_params *now,
-                                            const sluice__schedule *schedule_before, const sluice__schedule *schedule_now,
-                                            int64_t steps, sluice_error *err) {
+                                            const sluice__schedule *schedule_before,
+                                            const sluice__schedule *schedule_now, int64_t steps, sluice_error *err) {
     int64_t changed = 0;
     for (int64_t i = 1; i <= steps && !changed; i++)
         if (sluice__lr_at(schedule_before, i) != sluice__lr_at(schedule_now, i)) changed = i;
@@ -345,8 +364,9 @@ sluice_status sluice__train_params_continue(const sluice_train_params *before, c
         if (r->resume == FREE || row_equal(r, before, now)) continue;
         if (r->resume == LOCKED) return differs(r, before, now, "; give it as before, or start a new run", err);
         char why[128];
-        snprintf(why, sizeof why, ", which changes the learning rate of update %" PRId64 " of %" PRId64 " that were done",
-                 changed, steps);
+        snprintf(why, sizeof why,
+                 ", which changes the learning rate of update %" PRId64 " of %" PRId64 " that were done", changed,
+                 steps);
         if (changed) return differs(r, before, now, why, err);
     }
     return SLUICE_OK;

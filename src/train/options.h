@@ -21,14 +21,15 @@ sluice_status sluice__train_schedule(sluice__schedule *out, const sluice_train_p
 /* A resumed run continues `before` with `now`: refuses, naming the first one, when a LOCKED option differs, or when a
  * SCHEDULE option gives another learning rate to one of the `steps` updates that were done. */
 sluice_status sluice__train_params_continue(const sluice_train_params *before, const sluice_train_params *now,
-                                            const sluice__schedule *schedule_before, const sluice__schedule *schedule_now,
-                                            int64_t steps, sluice_error *err);
+                                            const sluice__schedule *schedule_before,
+                                            const sluice__schedule *schedule_now, int64_t steps, sluice_error *err);
 
-/* Model options (sluice/model_options.def): JSON text (NULL = "{}") to an object, an object to text that replaces *text,
- * and the default of option `index` (NULL when it follows from others). */
+/* Model options (sluice/model_options.def): JSON text (NULL = "{}") to an object, an object to text that replaces
+ * *text, and the default of option `index` (NULL when it follows from others). */
 sluice_status sluice__model_options_object(json_t **out, const char *text, sluice_error *err);
 sluice_status sluice__model_options_text(char **text, const json_t *object, sluice_error *err);
 json_t *sluice__model_option_default_json(int index);
 /* Refuses, naming it, a model option that a given configuration does not have. */
-sluice_status sluice__model_options_followed(const sluice_config *config, const char *model_options, sluice_error *err);
+sluice_status sluice__model_options_followed(const sluice_config *config, const char *model_options,
+                                             sluice_error *err);
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A balanced Feistel network over the smallest even number of bits that holds n, walked until the result falls below n
- * (Black & Rogaway 2002, "cycle walking"; fewer than four walks on average). The round function is Philox, which makes
- * six rounds far better mixed than the order of windows needs. */
+/* A balanced Feistel network over the smallest even number of bits that holds n, walked until the result falls
+ * below n (Black & Rogaway 2002, "cycle walking"; fewer than four walks on average). The round function is Philox,
+ * which makes six rounds far better mixed than the order of windows needs. */
 #include "train/order.h"
 #include "base/rng.h"
 #include <assert.h>

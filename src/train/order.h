@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of training windows: a keyed permutation of 0..n-1 that can be evaluated at any index without state, so that a
- * resumed run, another split into micro-batches or another arm of a study sees the same windows. */
+/* The order of training windows: a keyed permutation of 0..n-1 that can be evaluated at any index without state, so
+ * that a resumed run, another split into micro-batches or another arm of a study sees the same windows. */
 #ifndef SLUICE_TRAIN_ORDER_H
 #define SLUICE_TRAIN_ORDER_H
 #include <stdint.h>

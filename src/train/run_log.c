@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.jsonl and TensorBoard events. Lines are appended and never changed; only when a run goes back to a checkpoint
- * are the lines behind it cut off, so that every step stands once in the file. */
+/* metrics.jsonl and TensorBoard events. Lines are appended and never changed; only when a run goes back to a
+ * checkpoint are the lines behind it cut off, so that every step stands once in the file. */
 #include "train/run_log.h"
 #include "base/file.h"
 #include "base/memory.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learning-rate schedules, in double, as pure functions of the update's number. Updates count from 1: the first one uses
- * lr_at(1), so that a warm-up never wastes an update on a rate of 0. */
+/* Learning-rate schedules, in double, as pure functions of the update's number. Updates count from 1: the first one
+ * uses lr_at(1), so that a warm-up never wastes an update on a rate of 0. */
 #ifndef SLUICE_TRAIN_SCHEDULE_H
 #define SLUICE_TRAIN_SCHEDULE_H
 #include <stdbool.h>
@@ -30,7 +30,7 @@ typedef struct sluice__schedule {
 
 /* Rate of update `step` >= 1.
  *   step <= warmup: max * step / warmup.      constant: max.
- *   linear, cosine: u = (step - warmup) / (total - warmup);   max - (max - min) u,  or  min + (max - min)(1 + cos(pi u)) / 2.
+ *   u = (step - warmup) / (total - warmup);  linear: max - (max - min) u;  cosine: min + (max - min)(1 + cos(pi u)) / 2.
  *   WSD: max until total - decay, then u = (step - (total - decay)) / decay:
  *        max - (max - min) u | max - (max - min) sqrt(u) | the cosine above. */
 double sluice__lr_at(const sluice__schedule *s, int64_t step);

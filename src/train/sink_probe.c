@@ -68,8 +68,8 @@ static sluice_status listen(void *user, const sluice__probe_event *e, sluice_err
 }
 
 sluice__probe sluice__sink_probe_listener(sluice__sink_probe *p) {
-    return (sluice__probe){p, 1u << SLUICE__PROBE_FIRST_SHARE | 1u << SLUICE__PROBE_RESID_FFN | 1u << SLUICE__PROBE_GATE,
-                           listen};
+    return (sluice__probe){
+        p, 1u << SLUICE__PROBE_FIRST_SHARE | 1u << SLUICE__PROBE_RESID_FFN | 1u << SLUICE__PROBE_GATE, listen};
 }
 
 sluice_probe_record sluice__sink_probe_record(sluice__sink_probe *p, int64_t step) {
@@ -78,5 +78,6 @@ sluice_probe_record sluice__sink_probe_record(sluice__sink_probe *p, int64_t ste
         p->from_quarter[i] /= (double)(p->windows ? p->windows : 1);
         p->gate_mean[i] = p->gate_count[i] > 0 ? p->gate_mean[i] / p->gate_count[i] : NAN;
     }
-    return (sluice_probe_record){step, p->num_layers, p->first_token_share, p->from_quarter, p->max_abs, p->gate_mean};
+    return (sluice_probe_record){step,       p->num_layers, p->first_token_share, p->from_quarter,
+                                 p->max_abs, p->gate_mean};
 }

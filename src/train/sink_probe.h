@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is looked at while training, on a fixed batch: attention on the first token, the largest residual, the mean gate. */
+/* What is looked at while training, on a fixed batch: attention on the first token, the largest residual, the mean
+ * gate. */
 #ifndef SLUICE_TRAIN_SINK_PROBE_H
 #define SLUICE_TRAIN_SINK_PROBE_H
 #include "layers/transformer.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loss spikes: points above the running average of the points before them. The watch sees one loss at a time, so that a
- * trainer can act at once; loss_spikes runs it over a whole curve. spike_score is the other public measure (OLMo 2). */
+/* Loss spikes: points above the running average of the points before them. The watch sees one loss at a time, so
+ * that a trainer can act at once; loss_spikes runs it over a whole curve. spike_score is the other public measure
+ * (OLMo 2). */
 #ifndef SLUICE_TRAIN_SPIKES_H
 #define SLUICE_TRAIN_SPIKES_H
 #include <stdbool.h>

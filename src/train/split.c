@@ -52,12 +52,13 @@ static sluice_status by_document(piece_list *list, const sluice__split_rule *rul
     return SLUICE_OK;
 }
 
-/* Boundary number i: where the held-out end of part i / 2 begins (even i), where that part ends (odd i), in units of all
- * data; behind the last part the end of everything. */
+/* Boundary number i: where the held-out end of part i / 2 begins (even i), where that part ends (odd i), in units
+ * of all data; behind the last part the end of everything. */
 static int64_t boundary_at(const sluice__split_rule *rule, int64_t total, int64_t i) {
     int64_t k = i / 2;
     if (k >= rule->parts) return total;
-    int64_t begin = (int64_t)((__int128)total * k / rule->parts), end = (int64_t)((__int128)total * (k + 1) / rule->parts);
+    int64_t begin = (int64_t)((__int128)total * k / rule->parts),
+            end = (int64_t)((__int128)total * (k + 1) / rule->parts);
     return i % 2 ? end : end - (int64_t)floor(rule->share * (double)(end - begin) + 0.5);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TensorBoard event files. Field numbers are those of tensorboard's event.proto and summary.proto: Event {1 wall_time,
- * 2 step, 3 file_version, 5 summary, 7 session_log}, Summary {1 value}, Value {1 tag, 2 simple_value}, SessionLog {1 status}. */
+/* TensorBoard event files. Field numbers are those of tensorboard's event.proto and summary.proto: Event {1
+ * wall_time, 2 step, 3 file_version, 5 summary, 7 session_log}, Summary {1 value}, Value {1 tag, 2 simple_value},
+ * SessionLog {1 status}. */
 #include "train/tensorboard.h"
 #include "base/memory.h"
 #include <errno.h>

@@ -34,7 +34,8 @@ static sluice_status add_block(sluice__texts *t, size_t size, sluice_error *err)
     sluice__text_block *b = NULL;
     if ((int64_t)room < sluice__mem_available() - SPARE) b = sluice__calloc(1, sizeof *b + room, SLUICE__MEM_DATA);
     if (!b)
-        return sluice__fail(err, SLUICE_ERR_MEMORY, "text: more than %s do not fit in memory; `sluice tokenize pack` makes "
+        return sluice__fail(err, SLUICE_ERR_MEMORY,
+                            "text: more than %s do not fit in memory; `sluice tokenize pack` makes "
                             "shards of any size, which are trained on without loading",
                             sluice__format_bytes(have, (double)t->bytes));
     b->size = room;
@@ -85,8 +86,8 @@ static void note_invalid(invalid_text *bad, const sluice__text_piece *piece) {
     size_t valid = sluice__utf8_valid_prefix(piece->data, piece->size);
     if (valid == piece->size) return;
     if (!bad->documents++)
-        snprintf(bad->where, sizeof bad->where, "%s, document from line %" PRId64 ", byte %zu of it", piece->file, piece->line,
-                 valid);
+        snprintf(bad->where, sizeof bad->where, "%s, document from line %" PRId64 ", byte %zu of it", piece->file,
+                 piece->line, valid);
 }
 
 static sluice_status read_all(sluice__texts *out, sluice__text_source *source, invalid_text *bad, sluice_error *err) {
@@ -108,8 +109,8 @@ static sluice_text_params text_params(const sluice_train_params *p) {
     return t;
 }
 
-sluice_status sluice__texts_read(sluice__texts *out, const char *list, const char *option, const sluice_train_params *p,
-                                 sluice_error *err) {
+sluice_status sluice__texts_read(sluice__texts *out, const char *list, const char *option,
+                                 const sluice_train_params *p, sluice_error *err) {
     static const size_t bytes = MOST_PATHS * sizeof(char *) + SLUICE_TRAIN_LIST;
     *out = (sluice__texts){0};
     const char **paths = sluice__calloc(1, bytes, SLUICE__MEM_OTHER);
@@ -127,7 +128,8 @@ sluice_status sluice__texts_read(sluice__texts *out, const char *list, const cha
     if (st != SLUICE_OK) st = sluice__fail_in(err, st, "%s", option);
     else if (!out->bytes) st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: the files hold no text", option);
     if (st == SLUICE_OK && bad.documents)
-        sluice__log(SLUICE_LOG_WARNING, "%s: %" PRId64 " document%s bytes that are not UTF-8 and are kept as bytes (%s)", option,
+        sluice__log(SLUICE_LOG_WARNING,
+                    "%s: %" PRId64 " document%s bytes that are not UTF-8 and are kept as bytes (%s)", option,
                     bad.documents, bad.documents == 1 ? " holds" : "s hold", bad.where);
     if (st != SLUICE_OK) sluice__texts_free(out);
     return st;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text to datasets: the split is made on text, before anything is encoded, so that neither a tokenizer trained here nor a
- * token across a cut carries held-out text into training. */
+/* Text to datasets: the split is made on text, before anything is encoded, so that neither a tokenizer trained here
+ * nor a token across a cut carries held-out text into training. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "train/dataset.h"
@@ -30,8 +30,8 @@ typedef struct cut_texts {
     int64_t num_pieces, next;
 } cut_texts;
 
-static sluice_status cut(cut_texts *out, const sluice_train_params *p, const sluice_document *documents, int64_t count,
-                         bool held, sluice_error *err) {
+static sluice_status cut(cut_texts *out, const sluice_train_params *p, const sluice_document *documents,
+                         int64_t count, bool held, sluice_error *err) {
     *out = (cut_texts){.documents = documents};
     int64_t *sizes = sluice__calloc((size_t)count, sizeof *sizes, SLUICE__MEM_DATA);
     if (!sizes) return sluice__no_memory(err, (size_t)count * sizeof *sizes, "the sizes of documents");
@@ -114,8 +114,8 @@ static sluice_status append(token_buffer *b, const int32_t *ids, size_t count, s
 }
 
 /* Long texts go through the tokenizer in chunks that it says make no difference. */
-static sluice_status encode(token_buffer *b, const sluice_tokenizer *tok, const char *text, size_t size, sluice_ids *scratch,
-                            sluice_error *err) {
+static sluice_status encode(token_buffer *b, const sluice_tokenizer *tok, const char *text, size_t size,
+                            sluice_ids *scratch, sluice_error *err) {
     while (size) {
         size_t take = size > CHUNK ? sluice_tokenizer_cut(tok, text, CHUNK) : size;
         if (!take) take = size;
@@ -128,14 +128,16 @@ static sluice_status encode(token_buffer *b, const sluice_tokenizer *tok, const 
     return SLUICE_OK;
 }
 
-/* Encodes every piece and turns it from bytes into tokens: pieces keep their document, but begin and end in the buffer. */
+/* Encodes every piece and turns it from bytes into tokens: pieces keep their document, but begin and end in the
+ * buffer. */
 static sluice_status encode_pieces(token_buffer *b, cut_texts *c, const sluice_tokenizer *tok, sluice_error *err) {
     sluice_ids scratch = {0};
     sluice_status st = SLUICE_OK;
     for (int64_t i = 0; i < c->num_pieces && st == SLUICE_OK; i++) {
         sluice__piece *piece = &c->pieces[i];
         int64_t from = b->count;
-        st = encode(b, tok, c->documents[piece->document].data + piece->begin, (size_t)(piece->end - piece->begin), &scratch, err);
+        st = encode(b, tok, c->documents[piece->document].data + piece->begin, (size_t)(piece->end - piece->begin),
+                    &scratch, err);
         piece->begin = from;
         piece->end = b->count;
     }
@@ -163,15 +165,18 @@ static void close_shard(void *shard) {
     sluice_shard_close(shard);
 }
 
-static sluice_status check_shard(const sluice_shard *s, const char *path, const sluice_tokenizer *tok, sluice_error *err) {
+static sluice_status check_shard(const sluice_shard *s, const char *path, const sluice_tokenizer *tok,
+                                 sluice_error *err) {
     uint64_t made_with;
-    if (!tok || !sluice_shard_tokenizer_hash(s, &made_with) || made_with == sluice_tokenizer_hash(tok)) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_MISMATCH, "shards: %s was made with another tokenizer (%016" PRIx64 ", this one is %016"
-                        PRIx64 ")", path, made_with, sluice_tokenizer_hash(tok));
+    if (!tok || !sluice_shard_tokenizer_hash(s, &made_with) || made_with == sluice_tokenizer_hash(tok))
+        return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_MISMATCH,
+                        "shards: %s was made with another tokenizer (%016" PRIx64 ", this one is %016" PRIx64 ")",
+                        path, made_with, sluice_tokenizer_hash(tok));
 }
 
-static sluice_status add_shard(sluice_dataset *d, const sluice_train_params *p, const sluice_tokenizer *tok, const char *path,
-                               sluice_error *err) {
+static sluice_status add_shard(sluice_dataset *d, const sluice_train_params *p, const sluice_tokenizer *tok,
+                               const char *path, sluice_error *err) {
     sluice_shard *s;
     SLUICE__TRY(sluice_shard_open(&s, path, err));
     sluice_status st = check_shard(s, path, tok, err);
@@ -205,8 +210,8 @@ static sluice_status add_shards(sluice_dataset *d, const sluice_train_params *p,
 
 /* ---- datasets ---- */
 
-static sluice_status special_ids(int32_t *bos, int32_t *eos, const sluice_train_params *p, const sluice_tokenizer *tok,
-                                 sluice_error *err) {
+static sluice_status special_ids(int32_t *bos, int32_t *eos, const sluice_train_params *p,
+                                 const sluice_tokenizer *tok, sluice_error *err) {
     *bos = tok ? sluice_tokenizer_bos_id(tok) : -1;
     *eos = tok ? sluice_tokenizer_eos_id(tok) : -1;
     if (!*p->bos_token || p->bos == SLUICE_BOS_NONE) return SLUICE_OK;
@@ -215,9 +220,10 @@ static sluice_status special_ids(int32_t *bos, int32_t *eos, const sluice_train_
     return sluice__fail(err, SLUICE_ERR_ARGUMENT, "bos_token: the tokenizer has no token \"%.60s\"", p->bos_token);
 }
 
-sluice_status sluice__texts_dataset(sluice_dataset **out, const sluice_train_params *p, const sluice_tokenizer *tokenizer,
-                                    int vocab_size, const sluice_document *documents, int64_t count,
-                                    const sluice_document *held, int64_t num_held, sluice_error *err) {
+sluice_status sluice__texts_dataset(sluice_dataset **out, const sluice_train_params *p,
+                                    const sluice_tokenizer *tokenizer, int vocab_size,
+                                    const sluice_document *documents, int64_t count, const sluice_document *held,
+                                    int64_t num_held, sluice_error *err) {
     int32_t bos, eos;
     sluice_dataset *d;
     *out = NULL;
@@ -235,23 +241,26 @@ sluice_status sluice__texts_dataset(sluice_dataset **out, const sluice_train_par
 }
 
 sluice_status sluice_dataset_from_text(sluice_dataset **out, const sluice_train_params *p,
-                                       const sluice_tokenizer *tokenizer, const sluice_document *documents, int64_t count,
-                                       sluice_error *err) {
+                                       const sluice_tokenizer *tokenizer, const sluice_document *documents,
+                                       int64_t count, sluice_error *err) {
     sluice_train_params here = *p;
     *here.shards = '\0'; /* the documents given are all there is */
-    return sluice__texts_dataset(out, &here, tokenizer, sluice_tokenizer_vocab_size(tokenizer), documents, count, NULL, 0, err);
+    return sluice__texts_dataset(out, &here, tokenizer, sluice_tokenizer_vocab_size(tokenizer), documents, count,
+                                 NULL, 0, err);
 }
 
-sluice_status sluice_dataset_load(sluice_dataset **out, const sluice_train_params *p, const sluice_tokenizer *tokenizer,
-                                  int vocab_size, sluice_error *err) {
+sluice_status sluice_dataset_load(sluice_dataset **out, const sluice_train_params *p,
+                                  const sluice_tokenizer *tokenizer, int vocab_size, sluice_error *err) {
     sluice__texts texts = {0}, held = {0};
     *out = NULL;
     sluice_status st = SLUICE_OK;
     if (!*p->text && !*p->shards) st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "text, shards: nothing to train on");
     if (st == SLUICE_OK && *p->text) st = sluice__texts_read(&texts, p->text, "text", p, err);
-    if (st == SLUICE_OK && *p->validation_text) st = sluice__texts_read(&held, p->validation_text, "validation_text", p, err);
+    if (st == SLUICE_OK && *p->validation_text)
+        st = sluice__texts_read(&held, p->validation_text, "validation_text", p, err);
     if (st == SLUICE_OK)
-        st = sluice__texts_dataset(out, p, tokenizer, vocab_size, texts.documents, texts.count, held.documents, held.count, err);
+        st = sluice__texts_dataset(out, p, tokenizer, vocab_size, texts.documents, texts.count, held.documents,
+                                   held.count, err);
     sluice__texts_free(&texts);
     sluice__texts_free(&held);
     return st;

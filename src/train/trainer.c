@@ -39,16 +39,19 @@ static sluice_status check_parts(sluice_trainer *t, sluice_error *err) {
     const sluice_config *c = sluice_model_config(t->model);
     SLUICE__TRY(sluice_train_params_check(p, err));
     if (t->data.vocab_size > c->vocab_size)
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "vocab_size: found %d, but the data has ids up to %d", c->vocab_size,
-                            t->data.vocab_size - 1);
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "vocab_size: found %d, but the data has ids up to %d",
+                            c->vocab_size, t->data.vocab_size - 1);
     if (t->data.seq_len != p->seq_len)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "seq_len: found %" PRId64 ", but the data was made for %d", p->seq_len,
-                            t->data.seq_len);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "seq_len: found %" PRId64 ", but the data was made for %d",
+                            p->seq_len, t->data.seq_len);
     if (rows_of_a_step(t) > INT32_MAX / 4)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "gradient_accumulation_steps: %" PRId64 " windows in an update, expected "
-                            "at most %d", rows_of_a_step(t), INT32_MAX / 4);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "gradient_accumulation_steps: %" PRId64 " windows in an update, expected "
+                            "at most %d",
+                            rows_of_a_step(t), INT32_MAX / 4);
     if (!*p->output_dir && (p->on_spike == SLUICE_ON_SPIKE_REWIND || p->on_nan == SLUICE_ON_NAN_REWIND))
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "on_spike, on_nan: rewind needs an output_dir to keep checkpoints in");
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "on_spike, on_nan: rewind needs an output_dir to keep checkpoints in");
     return sluice__train_schedule(&t->schedule, p, t->data.train_windows, err);
 }
 
@@ -112,7 +115,8 @@ sluice_window sluice__trainer_row(const sluice_trainer *t, int64_t row) {
 sluice__input sluice__trainer_input(const sluice_trainer *t, int64_t first, int rows) {
     sluice_window w = sluice__trainer_row(t, first);
     bool mask = t->params.document_mask;
-    return (sluice__input){rows, t->data.seq_len, w.ids, w.labels, mask ? w.positions : NULL, mask ? w.key_start : NULL};
+    return (sluice__input){rows,     t->data.seq_len,           w.ids,
+                           w.labels, mask ? w.positions : NULL, mask ? w.key_start : NULL};
 }
 
 /* Fills t->tokens with the windows of the current batch; returns the number of scored tokens. */
@@ -128,7 +132,8 @@ static int64_t fill_batch(sluice_trainer *t) {
 
 /* ---- one update ---- */
 
-/* Gradients of the mean loss over the whole step: every micro-batch is scaled by the step's number of scored tokens. */
+/* Gradients of the mean loss over the whole step: every micro-batch is scaled by the step's number of scored
+ * tokens. */
 static sluice_status accumulate(sluice_trainer *t, double *loss, sluice_error *err) {
     int64_t scored = fill_batch(t), micro = t->params.per_device_train_batch_size;
     double scale = 1.0 / (double)(scored > 0 ? scored : 1), sum = 0;
@@ -161,17 +166,18 @@ static sluice_status leave_out(sluice_trainer *t, const char *why, sluice_error 
     char bad[160];
     drop_gradients(t);
     sluice__guard_weights(t->model, bad, sizeof bad);
-    if (*bad) return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": %s; leaving the batch out does not help: %s",
-                                  t->state.step + 1, why, bad);
+    if (*bad)
+        return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": %s; leaving the batch out does not help: %s",
+                            t->state.step + 1, why, bad);
     if (++t->skips_in_row > MOST_SKIPS_IN_A_ROW)
-        return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": %s; %d batches in a row were left out", t->state.step + 1,
-                            why, MOST_SKIPS_IN_A_ROW);
+        return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": %s; %d batches in a row were left out",
+                            t->state.step + 1, why, MOST_SKIPS_IN_A_ROW);
     t->state.skipped++;
     t->state.batch++;
     t->last.verdict = SLUICE_STEP_SKIPPED;
-    sluice__log(SLUICE_LOG_WARNING, "%s: step %" PRId64 ": %s; the batch is left out", t->label, t->state.step + 1, why);
-    if (t->begun && *t->params.output_dir)
-        sluice__run_log_event(&t->log, "skip", t->state.step, t->last.loss, why);
+    sluice__log(SLUICE_LOG_WARNING, "%s: step %" PRId64 ": %s; the batch is left out", t->label, t->state.step + 1,
+                why);
+    if (t->begun && *t->params.output_dir) sluice__run_log_event(&t->log, "skip", t->state.step, t->last.loss, why);
     return SLUICE_OK;
 }
 
@@ -179,22 +185,24 @@ static sluice_status stop(sluice_trainer *t, const char *why, sluice_error *err)
     drop_gradients(t);
     char kept[SLUICE_TRAIN_PATH + 64] = "";
     if (t->saved_step >= 0)
-        snprintf(kept, sizeof kept, "; the last checkpoint is %s/checkpoints/step-%" PRId64, t->params.output_dir, t->saved_step);
+        snprintf(kept, sizeof kept, "; the last checkpoint is %s/checkpoints/step-%" PRId64, t->params.output_dir,
+                 t->saved_step);
     if (t->begun && *t->params.output_dir) sluice__run_log_event(&t->log, "stop", t->state.step, t->last.loss, why);
     return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": %s%s", t->state.step + 1, why, kept);
 }
 
 static sluice_status go_back(sluice_trainer *t, const char *why, sluice_error *err) {
     if (t->rewinds_in_row >= t->params.max_rewinds)
-        return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": %s; gave up after %" PRId64 " rewinds", t->state.step + 1,
-                            why, t->rewinds_in_row);
+        return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": %s; gave up after %" PRId64 " rewinds",
+                            t->state.step + 1, why, t->rewinds_in_row);
     drop_gradients(t);
     int64_t from = t->state.step;
     t->state.batch++;
     SLUICE__TRY(sluice__trainer_rewind(t, err));
     char text[512];
-    snprintf(text, sizeof text, "%.300s; back from step %" PRId64 " to %" PRId64 ", the batches since then are left out", why,
-             from, t->state.step);
+    snprintf(text, sizeof text,
+             "%.300s; back from step %" PRId64 " to %" PRId64 ", the batches since then are left out", why, from,
+             t->state.step);
     sluice__log(SLUICE_LOG_WARNING, "%s: %s", t->label, text);
     sluice__run_log_event(&t->log, "rewind", t->state.step, t->last.loss, text);
     t->last.verdict = SLUICE_STEP_REWOUND;
@@ -214,7 +222,8 @@ static sluice_status handle_nan(sluice_trainer *t, sluice_error *err) {
 
 static sluice_status handle_spike(sluice_trainer *t, double average, sluice_error *err) {
     char why[160];
-    snprintf(why, sizeof why, "loss spike: %.4f, %.4f above its running average", t->last.loss, t->last.loss - average);
+    snprintf(why, sizeof why, "loss spike: %.4f, %.4f above its running average", t->last.loss,
+             t->last.loss - average);
     switch (t->params.on_spike) {
     case SLUICE_ON_SPIKE_STOP: return stop(t, why, err);
     case SLUICE_ON_SPIKE_SKIP: return leave_out(t, why, err);
@@ -255,7 +264,8 @@ sluice_status sluice_trainer_step(sluice_trainer *t, sluice_step_record *out, sl
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "all %" PRId64 " updates are done", t->schedule.total);
     double start = sluice__now();
     sluice__train_state before = t->state;
-    t->last = (sluice_step_record){.step = t->state.step + 1, .learning_rate = sluice__lr_at(&t->schedule, t->state.step + 1)};
+    t->last = (sluice_step_record){.step = t->state.step + 1,
+                                   .learning_rate = sluice__lr_at(&t->schedule, t->state.step + 1)};
     SLUICE__TRY(accumulate(t, &t->last.loss, err));
     t->last.grad_norm = sluice__grad_norm(t->optimizer, t->grads);
     int64_t tokens = rows_of_a_step(t) * t->data.seq_len;

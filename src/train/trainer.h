@@ -23,8 +23,8 @@ struct sluice_trainer {
     sluice__optimizer *optimizer;
     sluice__workspace *workspace; /* of one micro-batch */
     float *grads;                 /* flat, zero between steps */
-    int32_t *tokens;              /* [4, accumulation * batch, seq_len]: ids, labels, positions, key_start of a whole step */
-    float *nll;                   /* [batch, seq_len] of an evaluation */
+    int32_t *tokens; /* [4, accumulation * batch, seq_len]: ids, labels, positions, key_start of a whole step */
+    float *nll;      /* [batch, seq_len] of an evaluation */
     sluice__sink_probe *probe;
     sluice__train_state state;
     sluice__run_log log; /* open between begin and free when there is an output_dir */
@@ -33,7 +33,7 @@ struct sluice_trainer {
     int64_t saved_step;     /* newest checkpoint of this run; -1 = none */
     int64_t rewinds_in_row; /* since it was written */
     int64_t skips_in_row;
-    double step_seconds;    /* spent in steps since the last logged one */
+    double step_seconds; /* spent in steps since the last logged one */
     int64_t step_tokens;
     sluice_step_record last;
     sluice_eval_record last_eval;

@@ -48,13 +48,16 @@ static sluice_status look_for_run(const char *dir, bool remove, bool *found, slu
 }
 
 static sluice_status holds_a_run(const char *dir, sluice_error *err) {
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output_dir %s holds a run already; resume it, overwrite it "
-                        "(overwrite_output_dir), or give another directory", dir);
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                        "output_dir %s holds a run already; resume it, overwrite it "
+                        "(overwrite_output_dir), or give another directory",
+                        dir);
 }
 
 sluice_status sluice__check_output_dir(const sluice_train_params *p, sluice_error *err) {
     bool found;
-    if (!*p->output_dir) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output_dir: missing; where shall the run be written?");
+    if (!*p->output_dir)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output_dir: missing; where shall the run be written?");
     if (sluice__is_dir(p->output_dir) && !*p->resume_from_checkpoint && !p->overwrite_output_dir) {
         SLUICE__TRY(look_for_run(p->output_dir, false, &found, err));
         if (found) return holds_a_run(p->output_dir, err);
@@ -67,12 +70,14 @@ sluice_status sluice__check_output_dir(const sluice_train_params *p, sluice_erro
     if (!sluice__is_dir(nearest))
         st = sluice__fail(err, SLUICE_ERR_IO, "output_dir %s: %s is not a directory", p->output_dir, nearest);
     else if (access(nearest, W_OK | X_OK) != 0)
-        st = sluice__fail(err, SLUICE_ERR_IO, "output_dir %s: cannot write into %s: %s", p->output_dir, nearest, strerror(errno));
+        st = sluice__fail(err, SLUICE_ERR_IO, "output_dir %s: cannot write into %s: %s", p->output_dir, nearest,
+                          strerror(errno));
     sluice__free(at);
     return st;
 }
 
-/* One writer a directory: a second one would overwrite the checkpoints of the first. The lock goes with the process. */
+/* One writer a directory: a second one would overwrite the checkpoints of the first. The lock goes with the
+ * process. */
 static sluice_status take_lock(sluice_trainer *t, sluice_error *err) {
     const char *dir = t->params.output_dir;
     char *path = sluice__path_join(dir, ".lock");
@@ -98,17 +103,18 @@ static void describe(json_t *o, const sluice_trainer *t) {
     char cpu[256];
     sluice_cpu_describe(cpu, sizeof cpu);
     const sluice_dataset_info *d = &t->data;
-    json_object_set_new(o, "model_config", sluice__config_to_json(sluice_model_config(t->model), &sluice__target_native));
+    json_object_set_new(o, "model_config",
+                        sluice__config_to_json(sluice_model_config(t->model), &sluice__target_native));
     json_object_set_new(o, "parameters", json_integer(sluice_config_num_parameters(sluice_model_config(t->model))));
     json_object_set_new(o, "dataset",
                         json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "hash", hash_text(d->hash), "train_documents",
-                                  (json_int_t)d->train_documents, "train_tokens", (json_int_t)d->train_tokens, "train_windows",
-                                  (json_int_t)d->train_windows, "heldout_tokens", (json_int_t)d->heldout_tokens,
-                                  "heldout_bytes", (json_int_t)d->heldout_bytes));
+                                  (json_int_t)d->train_documents, "train_tokens", (json_int_t)d->train_tokens,
+                                  "train_windows", (json_int_t)d->train_windows, "heldout_tokens",
+                                  (json_int_t)d->heldout_tokens, "heldout_bytes", (json_int_t)d->heldout_bytes));
     if (t->tokenizer)
         json_object_set_new(o, "tokenizer",
-                            json_pack("{s:o, s:i}", "hash", hash_text(sluice_tokenizer_hash(t->tokenizer)), "vocab_size",
-                                      sluice_tokenizer_vocab_size(t->tokenizer)));
+                            json_pack("{s:o, s:i}", "hash", hash_text(sluice_tokenizer_hash(t->tokenizer)),
+                                      "vocab_size", sluice_tokenizer_vocab_size(t->tokenizer)));
     json_object_set_new(o, "machine", json_pack("{s:s, s:i}", "cpu", cpu, "threads", sluice_get_num_threads()));
 }
 
@@ -140,14 +146,15 @@ static sluice_status load(sluice_trainer *t, const char *path, sluice_error *err
     sluice__checkpoint_parts parts = sluice__trainer_parts(t);
     SLUICE__TRY(sluice__checkpoint_load(path, &parts, err));
     t->resumed = true;
-    sluice__log(SLUICE_LOG_INFO, "%s: continuing from %s, step %" PRId64 " of %" PRId64, t->label, path, t->state.step,
-                t->schedule.total);
+    sluice__log(SLUICE_LOG_INFO, "%s: continuing from %s, step %" PRId64 " of %" PRId64, t->label, path,
+                t->state.step, t->schedule.total);
     return SLUICE_OK;
 }
 
 static sluice_status load_newest(sluice_trainer *t, int64_t newest, sluice_error *err) {
     if (newest < 0) {
-        sluice__log(SLUICE_LOG_INFO, "%s: no checkpoint in %s yet: starting at the beginning", t->label, t->params.output_dir);
+        sluice__log(SLUICE_LOG_INFO, "%s: no checkpoint in %s yet: starting at the beginning", t->label,
+                    t->params.output_dir);
         return SLUICE_OK;
     }
     char *path = sluice__checkpoint_path(t->params.output_dir, newest);
@@ -160,9 +167,10 @@ static sluice_status load_newest(sluice_trainer *t, int64_t newest, sluice_error
 /* The checkpoint that was named is loaded; what lies in output_dir must not be ahead of it. */
 static sluice_status check_given(sluice_trainer *t, int64_t newest, sluice_error *err) {
     if (newest > t->state.step)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "resume_from_checkpoint: step %" PRId64 ", but output_dir %s holds step-%"
-                            PRId64 " already; remove what is newer, or give another output_dir", t->state.step,
-                            t->params.output_dir, newest);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "resume_from_checkpoint: step %" PRId64 ", but output_dir %s holds step-%" PRId64
+                            " already; remove what is newer, or give another output_dir",
+                            t->state.step, t->params.output_dir, newest);
     if (newest == t->state.step) t->saved_step = newest;
     return SLUICE_OK;
 }
@@ -218,7 +226,8 @@ sluice_status sluice_trainer_begin(sluice_trainer *t, sluice_error *err) {
         SLUICE__TRY(sluice__trainer_open_dir(t, err));
     } else if (*p->resume_from_checkpoint) {
         if (asks_for_newest(p->resume_from_checkpoint))
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "resume_from_checkpoint: \"%s\" needs an output_dir to look in",
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                                "resume_from_checkpoint: \"%s\" needs an output_dir to look in",
                                 p->resume_from_checkpoint);
         SLUICE__TRY(load(t, p->resume_from_checkpoint, err));
     }
@@ -236,7 +245,9 @@ sluice_status sluice_trainer_save(sluice_trainer *t, sluice_error *err) {
     SLUICE__TRY(sluice_trainer_begin(t, err));
     if (t->saved_step == t->state.step) return SLUICE_OK;
     sluice__guard_weights(t->model, bad, sizeof bad);
-    if (*bad) return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": no checkpoint is written: %s", t->state.step, bad);
+    if (*bad)
+        return sluice__fail(err, SLUICE_ERR_NUMERIC, "step %" PRId64 ": no checkpoint is written: %s", t->state.step,
+                            bad);
     SLUICE__TRY(sluice__run_log_flush(&t->log, true, err));
     char *path = sluice__checkpoint_path(dir, t->state.step);
     if (!path) return no_path(err);
@@ -249,8 +260,8 @@ sluice_status sluice_trainer_save(sluice_trainer *t, sluice_error *err) {
     return sluice__checkpoint_prune(dir, t->params.save_total_limit, err);
 }
 
-/* Weights, moments, step and running average of the newest checkpoint; counters and the position in the data stay, so that
- * the batches between it and now are left out. */
+/* Weights, moments, step and running average of the newest checkpoint; counters and the position in the data stay,
+ * so that the batches between it and now are left out. */
 sluice_status sluice__trainer_rewind(sluice_trainer *t, sluice_error *err) {
     sluice__train_state now = t->state;
     char *path = sluice__checkpoint_path(t->params.output_dir, t->saved_step);

@@ -13,7 +13,8 @@ static int64_t spread(int64_t k, int64_t samples, int64_t windows) {
     return (int64_t)((__int128)k * windows / samples);
 }
 
-static sluice_status evaluate_rows(sluice_trainer *t, int rows, double *nll, sluice_eval_record *out, sluice_error *err) {
+static sluice_status evaluate_rows(sluice_trainer *t, int rows, double *nll, sluice_eval_record *out,
+                                   sluice_error *err) {
     sluice__input in = sluice__trainer_input(t, 0, rows);
     sluice__loss loss;
     SLUICE__TRY(sluice__evaluate(t->model, t->workspace, &in, NULL, NULL, &loss, err));
@@ -24,11 +25,13 @@ static sluice_status evaluate_rows(sluice_trainer *t, int rows, double *nll, slu
     return SLUICE_OK;
 }
 
-sluice_status sluice_trainer_evaluate(sluice_trainer *t, int64_t samples, sluice_eval_record *out, sluice_error *err) {
+sluice_status sluice_trainer_evaluate(sluice_trainer *t, int64_t samples, sluice_eval_record *out,
+                                      sluice_error *err) {
     int64_t windows = t->data.heldout_windows, batch = t->params.per_device_train_batch_size;
     double nll = 0;
     *out = (sluice_eval_record){.step = t->state.step};
-    if (!windows) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "nothing is held out to evaluate on (split, validation_text)");
+    if (!windows)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "nothing is held out to evaluate on (split, validation_text)");
     if (samples <= 0 || samples > windows) samples = windows;
     for (int64_t first = 0; first < samples; first += batch) {
         int rows = (int)(samples - first < batch ? samples - first : batch);
@@ -167,7 +170,8 @@ sluice_status sluice_trainer_run(sluice_trainer *t, const sluice_train_callbacks
     run r = {.t = t, .writes = *t->params.output_dir};
     if (callbacks) r.call = *callbacks;
     SLUICE__TRY(sluice_trainer_begin(t, err));
-    double per_step = (double)(t->params.per_device_train_batch_size * t->params.gradient_accumulation_steps) * t->data.seq_len;
+    double per_step = (double)(t->params.per_device_train_batch_size * t->params.gradient_accumulation_steps) *
+                      t->data.seq_len;
     sluice_status st = SLUICE_OK;
     if (!t->resumed && !t->state.batch && t->params.probe_steps > 0) st = probe_now(&r, err);
     sluice__progress_begin(&r.progress, t->label, "tok", t->schedule.total, t->state.step, per_step);

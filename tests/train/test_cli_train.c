@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train: the command: absurd options are refused before anything is written, signals leave a checkpoint, a full disk leaves
- * the last one, and a run continues from its directory alone. */
+/* train: the command: absurd options are refused before anything is written, signals leave a checkpoint, a full
+ * disk leaves the last one, and a run continues from its directory alone. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -29,9 +29,10 @@ static void put_book(void) {
     sluice__free(text);
 }
 
-static const char base[] = "--quiet --threads 1 --text %D/book.txt --vocab-size 280 --hidden-size 16 --num-hidden-layers 1 "
-                           "--num-attention-heads 2 --seq-len 16 --per-device-train-batch-size 2 --max-steps 3 --eval-steps 0 "
-                           "--max-eval-samples 4 --probe-steps 0 --output-dir %D/run";
+static const char base[] =
+    "--quiet --threads 1 --text %D/book.txt --vocab-size 280 --hidden-size 16 --num-hidden-layers 1 "
+    "--num-attention-heads 2 --seq-len 16 --per-device-train-batch-size 2 --max-steps 3 --eval-steps 0 "
+    "--max-eval-samples 4 --probe-steps 0 --output-dir %D/run";
 
 /* Runs `sluice train` with base options (unless plain) and more; %D is the test's directory. */
 static int train(bool plain, const char *more, char **output) {
@@ -78,7 +79,8 @@ static void absurd_options_are_refused(void **state) {
         {"--max-steps 99999999999999999999", "--max-steps"},
         {"--per-device-train-batch-size 0", "--per-device-train-batch-size"},
         {"--per-device-train-batch-size 1000000", "per_device_train_batch_size"},
-        {"--gradient-accumulation-steps 1048576 --per-device-train-batch-size 1048576", "per_device_train_batch_size"},
+        {"--gradient-accumulation-steps 1048576 --per-device-train-batch-size 1048576",
+         "per_device_train_batch_size"},
         {"--seq-len 0", "--seq-len"},
         {"--seq-len 16777216", "seq_len"},
         {"--dtype bf16", "--dtype"},
@@ -142,7 +144,8 @@ static void absurd_options_are_refused(void **state) {
         int code;
         if (own_text) { /* instead of the book */
             char all[2048];
-            snprintf(all, sizeof all, "--quiet --vocab-size 280 --hidden-size 16 --seq-len 16 --max-steps 3 --output-dir %%D/run %s",
+            snprintf(all, sizeof all,
+                     "--quiet --vocab-size 280 --hidden-size 16 --seq-len 16 --max-steps 3 --output-dir %%D/run %s",
                      options);
             code = train(true, all, &output);
         } else {
@@ -160,8 +163,10 @@ static void it_works_and_continues_from_its_directory(void **state) {
     char *output;
     assert_int_equal(train(false, "--dry-run", NULL), 0);
     assert_false(there("run"));
-    put("options.json", "{\"max_steps\": 6, \"lr_scheduler_type\": \"constant\", \"gate_position\": \"sdpa\", \"save_steps\": 2}");
-    assert_int_equal(train(false, "--json --warmup-ratio 0 --bos document --no-tensorboard %D/options.json", &output), 0);
+    put("options.json",
+        "{\"max_steps\": 6, \"lr_scheduler_type\": \"constant\", \"gate_position\": \"sdpa\", \"save_steps\": 2}");
+    assert_int_equal(train(false, "--json --warmup-ratio 0 --bos document --no-tensorboard %D/options.json", &output),
+                     0);
     assert_non_null(strstr(output, "\"steps\": 3")); /* the command line wins over the file */
     free(output);
     assert_int_equal(train(false, "", &output), 1);
@@ -178,11 +183,17 @@ static void it_works_and_continues_from_its_directory(void **state) {
     assert_int_equal(train(true, "--quiet --output-dir %D/run --resume --weight-decay 0.5", &output), 1);
     assert_non_null(strstr(output, "weight_decay"));
     free(output);
-    assert_int_equal(train(true, "--quiet --threads 1 --model %D/run/model --text %D/book.txt --seq-len 16 --max-steps 2 "
-                                 "--output-dir %D/more --gate-position sdpa", &output), 0);
+    assert_int_equal(train(true,
+                           "--quiet --threads 1 --model %D/run/model --text %D/book.txt --seq-len 16 --max-steps 2 "
+                           "--output-dir %D/more --gate-position sdpa",
+                           &output),
+                     0);
     free(output);
-    assert_int_equal(train(true, "--quiet --threads 1 --model %D/run/model --text %D/book.txt --seq-len 16 --max-steps 2 "
-                                 "--output-dir %D/other --gate-position value", &output), 1);
+    assert_int_equal(train(true,
+                           "--quiet --threads 1 --model %D/run/model --text %D/book.txt --seq-len 16 --max-steps 2 "
+                           "--output-dir %D/other --gate-position value",
+                           &output),
+                     1);
     assert_non_null(strstr(output, "gate_position"));
     free(output);
     remove_run();
@@ -199,9 +210,10 @@ static pid_t start_endless_training(void) {
         if (chdir(dir) != 0 || !freopen("log", "w", stderr)) _exit(99);
         signal(SIGINT, SIG_DFL);
         signal(SIGTERM, SIG_DFL);
-        execl(SLUICE_PROGRAM, "sluice", "train", "--quiet", "--threads=1", "--text=book.txt", "--vocab-size=280", "--hidden-size=16",
-              "--num-hidden-layers=1", "--num-attention-heads=2", "--seq-len=16", "--max-steps=100000000", "--eval-steps=0",
-              "--save-steps=0", "--lr-scheduler-type=constant", "--warmup-ratio=0", "--output-dir=run", (char *)NULL);
+        execl(SLUICE_PROGRAM, "sluice", "train", "--quiet", "--threads=1", "--text=book.txt", "--vocab-size=280",
+              "--hidden-size=16", "--num-hidden-layers=1", "--num-attention-heads=2", "--seq-len=16",
+              "--max-steps=100000000", "--eval-steps=0", "--save-steps=0", "--lr-scheduler-type=constant",
+              "--warmup-ratio=0", "--output-dir=run", (char *)NULL);
         _exit(99);
     }
     struct stat st;
@@ -249,7 +261,8 @@ static void a_full_disk_leaves_the_last_checkpoint(void **state) {
     char command[1024], *output;
     assert_int_equal(train(false, "--lr-scheduler-type constant --warmup-ratio 0 --no-tensorboard", NULL), 0);
     snprintf(command, sizeof command,
-             "ulimit -f 20; %s train --quiet --threads 1 --output-dir %s/run --resume --max-steps 5", SLUICE_PROGRAM, dir);
+             "ulimit -f 20; %s train --quiet --threads 1 --output-dir %s/run --resume --max-steps 5", SLUICE_PROGRAM,
+             dir);
     assert_int_equal(test_run(command, &output), 1);
     assert_non_null(strstr(output, "cannot write"));
     free(output);
@@ -267,8 +280,9 @@ static void help_names_every_option(void **state) {
     (void)state;
     char *output;
     assert_int_equal(train(true, "--help", &output), 0);
-    static const char *const words[] = {"--learning-rate", "--num-hidden-layers", "--gate-position", "--resume", "0.95",
-                                        "sluice train --text", "[tokens]"};
+    static const char *const words[] = {
+        "--learning-rate", "--num-hidden-layers", "--gate-position", "--resume", "0.95", "sluice train --text",
+        "[tokens]"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(output, words[i])) fail_msg("%s is not in the help", words[i]);
     free(output);
@@ -286,10 +300,8 @@ static int set_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absurd_options_are_refused),
-        cmocka_unit_test(it_works_and_continues_from_its_directory),
-        cmocka_unit_test(a_signal_leaves_a_checkpoint),
-        cmocka_unit_test(a_full_disk_leaves_the_last_checkpoint),
+        cmocka_unit_test(absurd_options_are_refused),   cmocka_unit_test(it_works_and_continues_from_its_directory),
+        cmocka_unit_test(a_signal_leaves_a_checkpoint), cmocka_unit_test(a_full_disk_leaves_the_last_checkpoint),
         cmocka_unit_test(help_names_every_option),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

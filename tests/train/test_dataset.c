@@ -267,14 +267,10 @@ static void another_order_of_the_same_data(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permutations_are_bijections),
-        cmocka_unit_test(windows_are_those_of_the_stream),
-        cmocka_unit_test(epochs_cover_all_windows),
-        cmocka_unit_test(held_out_windows_score_every_token_once),
-        cmocka_unit_test(splits_have_the_asked_share),
-        cmocka_unit_test(bad_data_is_refused),
-        cmocka_unit_test(hash_names_the_content),
-        cmocka_unit_test(another_order_of_the_same_data),
+        cmocka_unit_test(permutations_are_bijections), cmocka_unit_test(windows_are_those_of_the_stream),
+        cmocka_unit_test(epochs_cover_all_windows),    cmocka_unit_test(held_out_windows_score_every_token_once),
+        cmocka_unit_test(splits_have_the_asked_share), cmocka_unit_test(bad_data_is_refused),
+        cmocka_unit_test(hash_names_the_content),      cmocka_unit_test(another_order_of_the_same_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train: kill -9 at fifty random moments, many of them while a checkpoint is being written (every second update writes one).
- * Every checkpoint that survives is complete, the run goes on after each kill, and its final weights, moments and metrics are
- * those of a run that nobody disturbed. */
+/* train: kill -9 at fifty random moments, many of them while a checkpoint is being written (every second update
+ * writes one). Every checkpoint that survives is complete, the run goes on after each kill, and its final weights,
+ * moments and metrics are those of a run that nobody disturbed. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -40,10 +40,11 @@ static pid_t start(const char *output_dir) {
     assert_true(child >= 0);
     if (child) return child;
     if (chdir(dir) != 0 || !freopen("log", "w", stderr) || !freopen("out", "w", stdout)) _exit(99);
-    execl(SLUICE_PROGRAM, "sluice", "train", "--quiet", "--threads=1", "--text=book.txt", "--vocab-size=264", "--hidden-size=16",
-          "--num-hidden-layers=2", "--num-attention-heads=2", "--seq-len=16", "--per-device-train-batch-size=2", steps,
-          "--gate-position=sdpa", "--eval-steps=5", "--max-eval-samples=4", "--probe-steps=7", "--probe-samples=2",
-          "--save-steps=2", "--save-total-limit=2", "--learning-rate=3e-3", "--resume", output, (char *)NULL);
+    execl(SLUICE_PROGRAM, "sluice", "train", "--quiet", "--threads=1", "--text=book.txt", "--vocab-size=264",
+          "--hidden-size=16", "--num-hidden-layers=2", "--num-attention-heads=2", "--seq-len=16",
+          "--per-device-train-batch-size=2", steps, "--gate-position=sdpa", "--eval-steps=5", "--max-eval-samples=4",
+          "--probe-steps=7", "--probe-samples=2", "--save-steps=2", "--save-total-limit=2", "--learning-rate=3e-3",
+          "--resume", output, (char *)NULL);
     _exit(99);
 }
 
@@ -132,8 +133,8 @@ static char *metrics(const char *run) {
     return text;
 }
 
-/* Starts the run and kills it: at any moment from the start on (one in five), or up to 60 ms after it has written its first new
- * checkpoint, which is the time of a few updates with theirs. True when the run was faster and ended. */
+/* Starts the run and kills it: at any moment from the start on (one in five), or up to 60 ms after it has written
+ * its first new checkpoint, which is the time of a few updates with theirs. True when the run was faster and ended. */
 static bool start_and_kill(sluice__rng *r) {
     int before = newest_checkpoint("killed");
     bool early = sluice__rng_below(r, 5) == 0;
@@ -165,7 +166,8 @@ static void kills_lose_nothing(void **state) {
     assert_true(with_checkpoint >= KILLS / 2);
     if (!done) assert_true(ended(start("killed"), true));
     char name[64];
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "tokenizer.json"};
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                        "tokenizer.json"};
     for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "checkpoints/step-%d/%s", STEPS, files[i]);
         assert_same_file(name);

@@ -32,12 +32,29 @@ static void defaults_are_those_of_the_table(void **state) {
 static void hostile_values_are_refused_by_name(void **state) {
     (void)state;
     static const char *const bad[][2] = {
-        {"--learning-rate", "nan"}, {"learning_rate", "inf"},   {"learning_rate", "-1"},  {"learning_rate", ""},
-        {"--learning-rate", "1x"},  {"adam_beta1", "1"},        {"adam_beta2", "1.5"},    {"adam_epsilon", "0"},
-        {"seq_len", "1"},           {"seq_len", "99999999999"}, {"seq_len", "1.5"},       {"max_steps", "-2"},
-        {"split", "random"},        {"split", ""},              {"split", "doc"},         {"append_eos", "maybe"},
-        {"lr_scheduler_type", "Cosine"}, {"dtype", "bf16"},     {"logging_steps", "0"},   {"output_dir", "a\nb"},
-        {"no_such_option", "1"},    {"seed", "99999999999999999999"}, {"validation_split_percentage", "95"},
+        {"--learning-rate", "nan"},
+        {"learning_rate", "inf"},
+        {"learning_rate", "-1"},
+        {"learning_rate", ""},
+        {"--learning-rate", "1x"},
+        {"adam_beta1", "1"},
+        {"adam_beta2", "1.5"},
+        {"adam_epsilon", "0"},
+        {"seq_len", "1"},
+        {"seq_len", "99999999999"},
+        {"seq_len", "1.5"},
+        {"max_steps", "-2"},
+        {"split", "random"},
+        {"split", ""},
+        {"split", "doc"},
+        {"append_eos", "maybe"},
+        {"lr_scheduler_type", "Cosine"},
+        {"dtype", "bf16"},
+        {"logging_steps", "0"},
+        {"output_dir", "a\nb"},
+        {"no_such_option", "1"},
+        {"seed", "99999999999999999999"},
+        {"validation_split_percentage", "95"},
     };
     sluice_train_params p = sluice_train_params_default(), before = p;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

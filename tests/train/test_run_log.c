@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train: TensorBoard event files taken apart byte by byte, with a checksum of their own; metrics.jsonl cut where a run goes
- * back. */
+/* train: TensorBoard event files taken apart byte by byte, with a checksum of their own; metrics.jsonl cut where a
+ * run goes back. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -141,8 +141,12 @@ static int event_files(const char *dir, char paths[4][512]) {
 }
 
 static sluice_step_record record(int64_t step) {
-    return (sluice_step_record){.step = step, .loss = 3.5 - 0.01 * (double)step, .grad_norm = 1, .learning_rate = 1e-3,
-                                .tokens_per_second = 100, .tokens = 128 * step};
+    return (sluice_step_record){.step = step,
+                                .loss = 3.5 - 0.01 * (double)step,
+                                .grad_norm = 1,
+                                .learning_rate = 1e-3,
+                                .tokens_per_second = 100,
+                                .tokens = 128 * step};
 }
 
 static void events(void **state) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train: from text files to datasets: no byte is lost or crosses the split, special tokens, bytes that are not UTF-8, shards,
- * model configurations from options. */
+/* train: from text files to datasets: no byte is lost or crosses the split, special tokens, bytes that are not
+ * UTF-8, shards, model configurations from options. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -16,9 +16,11 @@
 static char dir[128];
 
 static char *make_text(unsigned seed, int words) {
-    static const char *const word[] = {"the ", "light ", "was ", "\xe6\xb0\xb4", "upon ", "waters, ", "and ", "evening ", "came.\n"};
+    static const char *const word[] = {"the ",     "light ", "was ",     "\xe6\xb0\xb4", "upon ",
+                                       "waters, ", "and ",   "evening ", "came.\n"};
     sluice__strbuf b = {0};
-    for (unsigned r = seed; words > 0; words--) sluice__strbuf_puts(&b, word[(r = r * 1103515245u + 12345u) >> 16 & 7]);
+    for (unsigned r = seed; words > 0; words--)
+        sluice__strbuf_puts(&b, word[(r = r * 1103515245u + 12345u) >> 16 & 7]);
     return b.data;
 }
 
@@ -36,7 +38,8 @@ static sluice_train_params params(const char *text) {
 }
 
 /* Text of the training and the held-out stream, the latter in held. */
-static void decode_streams(const sluice_dataset *d, const sluice_tokenizer *tok, sluice_text *train, sluice_text *held) {
+static void decode_streams(const sluice_dataset *d, const sluice_tokenizer *tok, sluice_text *train,
+                           sluice_text *held) {
     const sluice__stream *streams[2] = {&d->train, &d->heldout};
     sluice_text *out[2] = {train, held};
     for (int i = 0; i < 2; i++) {
@@ -98,9 +101,11 @@ static void a_tokenizer_does_not_see_held_out_text(void **state) {
     for (int i = 0; i < 40; i++) sizes[i] = 1;
     sluice__piece *pieces;
     assert_ok(sluice__split(&pieces, &n, &rule, sizes, 40, NULL, NULL, NULL));
-    static const char secret[] = "zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw";
+    static const char secret[] =
+        "zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw zyxw";
     for (int i = 0; i < 40; i++)
-        documents[i] = pieces[i].held ? (sluice_document){secret, sizeof secret - 1} : (sluice_document){text, strlen(text)};
+        documents[i] = pieces[i].held ? (sluice_document){secret, sizeof secret - 1}
+                                      : (sluice_document){text, strlen(text)};
     assert_ok_err(sluice_train_tokenizer_on_text(&tok, &p, 300, documents, 40, &err), &err);
     for (int i = 0; i < sluice_tokenizer_vocab_size(tok); i++) {
         const char *bytes = sluice_tokenizer_bytes(tok, i, NULL);
@@ -140,7 +145,8 @@ static void bytes_that_are_not_utf8_are_kept(void **state) {
 static void documents_and_separate_held_out_files(void **state) {
     (void)state;
     char *a = make_text(3, 400), *b = make_text(4, 100), line[8192];
-    snprintf(line, sizeof line, "{\"body\": \"one two three four five six\"}\n{\"body\": \"seven eight nine ten\"}\n");
+    snprintf(line, sizeof line,
+             "{\"body\": \"one two three four five six\"}\n{\"body\": \"seven eight nine ten\"}\n");
     put("a.jsonl", line, strlen(line));
     put("held.txt", b, strlen(b));
     sluice_train_params p = params("a.jsonl");
@@ -223,8 +229,11 @@ static void configurations_from_options(void **state) {
     sluice_config c;
     sluice_error err = {0};
     char *json;
-    assert_ok_err(sluice_train_model_config(&c, &json, &p, "{\"hidden_size\": 96, \"num_attention_heads\": 3, "
-                                            "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}", 500, &err), &err);
+    assert_ok_err(sluice_train_model_config(&c, &json, &p,
+                                            "{\"hidden_size\": 96, \"num_attention_heads\": 3, "
+                                            "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}",
+                                            500, &err),
+                  &err);
     assert_int_equal(c.vocab_size, 500);
     assert_int_equal(c.layers[0].head_dim, 32);
     assert_int_equal(c.layers[0].intermediate_size, 256);
@@ -244,9 +253,10 @@ static void configurations_from_options(void **state) {
         if (!strstr(err.message, bad[i][1])) fail_msg("%s: %s", bad[i][0], err.message);
     }
     assert_int_equal(sluice_train_model_config(&c, NULL, &p, NULL, 0, &err), SLUICE_ERR_CONFIG);
-    static const char llama[] = "{\"model_type\": \"llama\", \"vocab_size\": 600, \"hidden_size\": 64, \"intermediate_size\": 96, "
-                                "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"rms_norm_eps\": 1e-5, "
-                                "\"max_position_embeddings\": 128, \"tie_word_embeddings\": false}";
+    static const char llama[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 600, \"hidden_size\": 64, \"intermediate_size\": 96, "
+        "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"rms_norm_eps\": 1e-5, "
+        "\"max_position_embeddings\": 128, \"tie_word_embeddings\": false}";
     put("config.json", llama, strlen(llama));
     snprintf(p.config_name, sizeof p.config_name, "%s", dir);
     assert_ok_err(sluice_train_model_config(&c, NULL, &p, "{\"num_hidden_layers\": 3}", 500, &err), &err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train: the trainer on a tiny model and a synthetic language: it learns; micro-batches equal one batch; a resumed run is
- * the uninterrupted one bit for bit; spikes and NaN are handled as asked; foreign and damaged checkpoints are refused. */
+/* train: the trainer on a tiny model and a synthetic language: it learns; micro-batches equal one batch; a resumed
+ * run is the uninterrupted one bit for bit; spikes and NaN are handled as asked; foreign and damaged checkpoints
+ * are refused. */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -50,7 +51,8 @@ static sluice_model *make_model(const char *extra) {
     snprintf(text, sizeof text,
              "{\"vocab_size\": %d, \"hidden_size\": 16, \"intermediate_size\": 24, \"num_hidden_layers\": 2, "
              "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 8, \"gate_position\": \"sdpa\", "
-             "\"gate_granularity\": \"headwise\", \"initializer_range\": 0.1%s}", V, extra);
+             "\"gate_granularity\": \"headwise\", \"initializer_range\": 0.1%s}",
+             V, extra);
     sluice_config c;
     sluice_model *m;
     sluice_error err = {0};
@@ -225,7 +227,8 @@ static void foreign_and_damaged_checkpoints_are_refused(void **state) {
     snprintf(q.resume_from_checkpoint, sizeof path, "%s/checkpoints/step-99", p.output_dir);
     begin_fails(q, "", 9, "no such checkpoint");
     char *step = sluice__checkpoint_path(p.output_dir, 5), *other = sluice__checkpoint_path(p.output_dir, 7);
-    static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors", "trainer_state.json"};
+    static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors",
+                                        "trainer_state.json"};
     for (int i = 0; i < 4; i++) { /* a file is missing; half of it is missing */
         char *text;
         size_t size;
@@ -261,7 +264,8 @@ static void old_checkpoints_go_only_after_new_ones_came(void **state) {
     assert_ok_err(sluice_trainer_run(f.trainer, NULL, &err), &err);
     static const int64_t there[] = {39, 40}, gone[] = {3, 36};
     for (int i = 0; i < 2; i++) {
-        char *a = sluice__checkpoint_path(p.output_dir, there[i]), *b = sluice__checkpoint_path(p.output_dir, gone[i]);
+        char *a = sluice__checkpoint_path(p.output_dir, there[i]),
+             *b = sluice__checkpoint_path(p.output_dir, gone[i]);
         assert_true(sluice__is_dir(a));
         assert_false(sluice__is_dir(b));
         sluice__free(a);
