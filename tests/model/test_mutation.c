@@ -10,6 +10,7 @@
 #include "model/safetensors.h"
 #include "model/save.h"
 #include "model/torch_bin.h"
+#include "sluice/model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -282,6 +283,34 @@ static void safetensors_bytes(void **state) {
     close(damaged.fd);
 }
 
+/* A directory whose config.json no longer fits its weights, or still does. */
+static void directories(void **state) {
+    (void)state;
+    sluice_error err = {0};
+    sluice_config c;
+    sluice_model *m;
+    char path[1024];
+    int loaded = 0;
+    const char *dir = test_temp_dir();
+    assert_ok_err(sluice_config_parse(&c, bases[0], "config.json", &err), &err);
+    assert_ok_err(sluice_model_new(&m, &c, 1, &err), &err);
+    assert_ok_err(sluice_model_save(m, dir, SLUICE_SAVE_NATIVE, &err), &err);
+    sluice_model_free(m);
+    sluice_config_free(&c);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    for (int i = 0; i < 300; i++) {
+        sluice__rng rng = rng_of(500000 + (uint64_t)i);
+        json_t *o = json_loads(bases[0], 0, NULL);
+        mutate_object(o, &rng);
+        assert_int_equal(json_dump_file(o, path, JSON_ENCODE_ANY), 0);
+        json_decref(o);
+        if (sluice_model_load(&m, dir, NULL, &err) == SLUICE_OK) loaded++;
+        else assert_non_null(strstr(err.message, dir));
+        sluice_model_free(m);
+    }
+    assert_true(loaded > 20 && loaded < 280);
+}
+
 /* ---- pytorch_model.bin ---- */
 
 #define STORAGE                                                                                                \
@@ -381,7 +410,7 @@ static void checkpoint_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(configurations), cmocka_unit_test(config_bytes),
-                                       cmocka_unit_test(safetensors_bytes), cmocka_unit_test(pickle_bytes),
+                                       cmocka_unit_test(safetensors_bytes), cmocka_unit_test(directories), cmocka_unit_test(pickle_bytes),
                                        cmocka_unit_test(checkpoint_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
