@@ -19,11 +19,11 @@ extern "C" {
 #endif
 
 typedef struct sluice_verify_params {
-    double tolerance;      /* replaces the limit of every comparison; 0 (default) = 3e-4 for models; for training 5e-5 on
-                              logits, 1e-5 on the loss, 3e-5 on gradients, 5e-5, 2e-4 and 1e-3 on losses, gradient norms and
-                              final tensors of the steps */
-    const char *dump_path; /* what was computed, under the golden's names; of golden.<label>.safetensors into the same name
-                              with .<label> in front of .safetensors; NULL (default) = not written */
+    double tolerance; /* replaces the limit of every comparison; 0 (default) = 3e-4 for models; for training 5e-5 on
+                         logits, 1e-5 on the loss, 3e-5 on gradients, 5e-5, 2e-4 and 1e-3 on losses, gradient norms
+                         and final tensors of the steps */
+    const char *dump_path; /* what was computed, under the golden's names; of golden.<label>.safetensors into the
+                              same name with .<label> in front of .safetensors; NULL (default) = not written */
 } sluice_verify_params;
 sluice_verify_params sluice_verify_params_default(void);
 
@@ -60,9 +60,10 @@ typedef struct sluice_verify_report {
 } sluice_verify_report;
 
 /* params NULL = default. OK: everything is within its limit. SLUICE_ERR_MISMATCH: something is not, or could not be
- * computed; the report says what. Another status: a file is bad or missing; the report is empty. The report is freed with
- * sluice_verify_report_free whatever the status. */
-sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sluice_verify_params *params, sluice_error *err);
+ * computed; the report says what. Another status: a file is bad or missing; the report is empty. The report is
+ * freed with sluice_verify_report_free whatever the status. */
+sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sluice_verify_params *params,
+                            sluice_error *err);
 void sluice_verify_report_free(sluice_verify_report *report);
 
 #ifdef __cplusplus

@@ -15,8 +15,8 @@ static void print_item(const sluice_verify_item *item) {
         printf("%-58s %s  FAIL\n", item->name, item->note);
         return;
     }
-    printf("%-58s %10.2e %10.2e %10.1e  %-11s %s\n", item->name, item->max_abs, item->error, item->limit, measures[item->measure],
-           item->passed ? "ok" : "FAIL");
+    printf("%-58s %10.2e %10.2e %10.1e  %-11s %s\n", item->name, item->max_abs, item->error, item->limit,
+           measures[item->measure], item->passed ? "ok" : "FAIL");
 }
 
 static void print_report(const sluice_verify_report *r, const char *dir, int quiet) {
@@ -86,24 +86,28 @@ int cmd_verify(int argc, const char **argv) {
     sluice_verify_params params = sluice_verify_params_default();
     double tolerance = 0;
     char *dump_path = NULL;
-    struct poptOption table[] = {
-        {"tolerance", '\0', POPT_ARG_DOUBLE, &tolerance, 0,
-         "largest error that passes (default: 3e-4 for models; for training 5e-5 on logits, 1e-5 on the loss, 3e-5 on "
-         "gradients, 1e-3 on final tensors)", "X"},
-        {"dump", '\0', POPT_ARG_STRING, &dump_path, 0, "write what was computed as safetensors, under the golden's names", "FILE"},
-        CLI_COMMON_OPTIONS(&common),
-        POPT_TABLEEND};
+    struct poptOption table[] = {{"tolerance", '\0', POPT_ARG_DOUBLE, &tolerance, 0,
+                                  "largest error that passes (default: 3e-4 for models; for training 5e-5 on "
+                                  "logits, 1e-5 on the loss, 3e-5 on "
+                                  "gradients, 1e-3 on final tensors)",
+                                  "X"},
+                                 {"dump", '\0', POPT_ARG_STRING, &dump_path, 0,
+                                  "write what was computed as safetensors, under the golden's names", "FILE"},
+                                 CLI_COMMON_OPTIONS(&common),
+                                 POPT_TABLEEND};
     int code;
-    poptContext ctx = cli_parse(argc, argv, table, "DIR [OPTIONS]",
-                                "Loads every file of a model directory and, where it holds recorded results (golden.safetensors), "
-                                "computes them again: one pass over the prompt, the same prompt through the cache in several "
-                                "splits, greedy decoding; or, for a training case, loss, gradients and optimiser steps. Exit "
-                                "status 1 when anything is past its limit or a file is damaged.",
-                                "  sluice verify models/qwen3 --dump got.safetensors", &code);
+    poptContext ctx = cli_parse(
+        argc, argv, table, "DIR [OPTIONS]",
+        "Loads every file of a model directory and, where it holds recorded results (golden.safetensors), "
+        "computes them again: one pass over the prompt, the same prompt through the cache in several "
+        "splits, greedy decoding; or, for a training case, loss, gradients and optimiser steps. Exit "
+        "status 1 when anything is past its limit or a file is damaged.",
+        "  sluice verify models/qwen3 --dump got.safetensors", &code);
     if (!ctx) return code;
     const char *dir = poptGetArg(ctx);
     if (!dir || poptPeekArg(ctx)) code = cli_usage("verify", "expected one directory");
-    else if (!(tolerance >= 0) || isinf(tolerance)) code = cli_usage("verify", "--tolerance: found %g, expected a number of at least 0", tolerance);
+    else if (!(tolerance >= 0) || isinf(tolerance))
+        code = cli_usage("verify", "--tolerance: found %g, expected a number of at least 0", tolerance);
     else if ((code = cli_start(&common)) == CLI_OK) {
         params.tolerance = tolerance;
         params.dump_path = dump_path;

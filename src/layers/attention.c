@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One GEMM gives q, k, v and the gate logits of all tokens, row after row. Queries and keys pass norm and RoPE into
- * buffers of their own (or, without norm, in place); values and gate logits are read where the GEMM left them, by stride.
- * With a cache, keys and values of new tokens are put into it and attention reads the cache. Backward runs the same path
- * the other way: gradients of q, k, v and gate meet in one buffer, so that again one GEMM each suffices. */
+ * buffers of their own (or, without norm, in place); values and gate logits are read where the GEMM left them, by
+ * stride. With a cache, keys and values of new tokens are put into it and attention reads the cache. Backward runs
+ * the same path the other way: gradients of q, k, v and gate meet in one buffer, so that again one GEMM each
+ * suffices. */
 #include "layers/attention.h"
 #include "base/error.h"
 #include "kernels/ops.h"
@@ -42,7 +43,8 @@ static sluice_strided slot_of(const context *c, float *qkvg, sluice_gate_positio
 }
 static sluice_strided gate_of(const context *c, float *qkvg) {
     if (!c->sizes.gate_rows) return (sluice_strided){0};
-    return inside(c, qkvg, (int64_t)c->sizes.q_rows + c->sizes.k_rows + c->sizes.v_rows, c->state->stride, c->sizes.gate_width);
+    return inside(c, qkvg, (int64_t)c->sizes.q_rows + c->sizes.k_rows + c->sizes.v_rows, c->state->stride,
+                  c->sizes.gate_width);
 }
 static sluice_strided dense(const context *c, float *base, int heads) {
     return inside(c, base, 0, (int64_t)heads * c->spec->head_dim, c->spec->head_dim);
@@ -92,7 +94,8 @@ static sluice_attention_params params_of(const context *c, int kv_len) {
 }
 
 /* y = rope(norm(x)) from one strided place to another; a cache is filled row by row of the batch. */
-static void norm_rope(const context *c, int heads, const float *weight, sluice_strided y, float *rstd, sluice_strided x) {
+static void norm_rope(const context *c, int heads, const float *weight, sluice_strided y, float *rstd,
+                      sluice_strided x) {
     sluice__norm_rope p = norm_rope_of(c, heads, weight);
     if (y.stride_batch == c->pass->seq_len * y.stride_token) {
         sluice__norm_rope_forward(&p, y.data, y.stride_token, rstd, x.data, x.stride_token);
@@ -172,10 +175,12 @@ static void project(const context *c, const float *x, const operands *o) {
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     const sluice__attention_state *s = c->state;
     int64_t width = c->pass->config->hidden_size;
-    sluice__linear_forward(s->qkvg, s->stride, x, width, c->w->qkvg, c->w->qkv_bias, c->pass->rows, projection_rows(c), width);
+    sluice__linear_forward(s->qkvg, s->stride, x, width, c->w->qkvg, c->w->qkv_bias, c->pass->rows,
+                           projection_rows(c), width);
     for (int i = 0; i < 3; i++) gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, s->qkvg, inputs[i]));
     bool turned = c->spec->qk_norm || c->spec->rope.enabled;
-    if (turned) norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, o->q, s->q_rstd, source_of(c, SLUICE_GATE_QUERY));
+    if (turned)
+        norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, o->q, s->q_rstd, source_of(c, SLUICE_GATE_QUERY));
     if (turned || c->pass->cache)
         norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, s->k_rstd, source_of(c, SLUICE_GATE_KEY));
     if (c->pass->cache) copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->sizes.v_rows);
@@ -183,8 +188,8 @@ static void project(const context *c, const float *x, const operands *o) {
 
 static sluice_status emit_heads(const context *c, sluice__probe_point point, const float *data) {
     if (!sluice__probe_wants(c->pass, point)) return SLUICE_OK;
-    return sluice__probe_emit(c->pass, point, c->layer, data, c->pass->batch, c->pass->seq_len, c->spec->num_attention_heads,
-                              c->spec->head_dim);
+    return sluice__probe_emit(c->pass, point, c->layer, data, c->pass->batch, c->pass->seq_len,
+                              c->spec->num_attention_heads, c->spec->head_dim);
 }
 
 static sluice_status emit_probs(const context *c, const sluice_attention_params *p, const operands *o) {
@@ -194,11 +199,13 @@ static sluice_status emit_probs(const context *c, const sluice_attention_params 
     if (!probs) return SLUICE_ERR_MEMORY;
     for (int b = 0; b < p->batch; b++)
         SLUICE__TRY(sluice_attention_probs(p, b, o->q, o->k, probs + b * one, c->pass->err));
-    return sluice__probe_emit(c->pass, SLUICE__PROBE_ATTN_PROBS, c->layer, probs, p->batch, p->num_heads, p->q_len, p->kv_len);
+    return sluice__probe_emit(c->pass, SLUICE__PROBE_ATTN_PROBS, c->layer, probs, p->batch, p->num_heads, p->q_len,
+                              p->kv_len);
 }
 
 /* What can be said before the output steps. */
-static sluice_status emit_inputs(const context *c, const sluice_attention_params *p, const operands *o, const float *share) {
+static sluice_status emit_inputs(const context *c, const sluice_attention_params *p, const operands *o,
+                                 const float *share) {
     const sluice__pass *pass = c->pass;
     if (!pass->probe) return SLUICE_OK;
     SLUICE__TRY(sluice__probe_norms(pass, SLUICE__PROBE_KEY_NORM, c->layer, o->new_k, p->num_kv_heads, p->head_dim));
@@ -224,7 +231,8 @@ static sluice_status attend(const context *c, const operands *o, const float **u
     }
     sluice_strided none = {0}, plain = data ? dense(c, data, p.num_heads) : none;
     sluice_strided y = p.gated ? dense(c, c->state->y, p.num_heads) : plain;
-    SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, c->state->lse, share, pass->err));
+    SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, c->state->lse,
+                                         share, pass->err));
     *ungated = data;
     return emit_inputs(c, &p, o, share);
 }
@@ -266,15 +274,16 @@ sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int laye
     return SLUICE_OK;
 }
 
-/* dx from dy of the unfused gate at this position, if there is one; the gradient of its logits goes to its slot in dqkvg or
- * to that of its parameter. x: what forward gated. */
-static void gate_back(const context *c, sluice_gate_position position, float *dx, const float *dy, int64_t d_stride, sluice_strided x) {
+/* dx from dy of the unfused gate at this position, if there is one; the gradient of its logits goes to its slot in
+ * dqkvg or to that of its parameter. x: what forward gated. */
+static void gate_back(const context *c, sluice_gate_position position, float *dx, const float *dy, int64_t d_stride,
+                      sluice_strided x) {
     if (c->spec->gate.position != position || sluice__gate_is_fused(c->spec)) return;
     sluice__workspace *ws = c->pass->ws;
     gate_call call = gate_call_of(c);
     float *dlogits = c->spec->gate.input_none ? ws->grads.layers[c->layer].gate_param : gate_of(c, ws->back.dqkvg).data;
-    sluice__gating_backward(&call.g, dx, d_stride, dlogits, call.stride, dy, d_stride, x.data, x.stride_token, call.logits,
-                            call.stride);
+    sluice__gating_backward(&call.g, dx, d_stride, dlogits, call.stride, dy, d_stride, x.data, x.stride_token,
+                            call.logits, call.stride);
 }
 
 /* ws->back.dy: from the gradient of y to that of o, in place. */
@@ -296,7 +305,8 @@ static void norm_rope_back(const context *c, int heads, const float *weight, flo
                            sluice_strided x, const float *rstd) {
     if (!c->spec->qk_norm && !c->spec->rope.enabled) return;
     sluice__norm_rope p = norm_rope_of(c, heads, weight);
-    sluice__norm_rope_backward(&p, d.data, d.stride_token, dweight, d.data, d.stride_token, x.data, x.stride_token, rstd);
+    sluice__norm_rope_backward(&p, d.data, d.stride_token, dweight, d.data, d.stride_token, x.data, x.stride_token,
+                               rstd);
 }
 
 /* The gradients of q, k and v as attention read them, turned in place into those of the projections. */
@@ -305,8 +315,10 @@ static void inputs_back(const context *c) {
     const sluice__layer_weights *g = &c->pass->ws->grads.layers[c->layer];
     float *dqkvg = c->pass->ws->back.dqkvg;
     sluice_strided dq = slot_of(c, dqkvg, SLUICE_GATE_QUERY), dk = slot_of(c, dqkvg, SLUICE_GATE_KEY);
-    norm_rope_back(c, c->spec->num_attention_heads, c->w->q_norm, g->q_norm, dq, source_of(c, SLUICE_GATE_QUERY), s->q_rstd);
-    norm_rope_back(c, c->spec->num_key_value_heads, c->w->k_norm, g->k_norm, dk, source_of(c, SLUICE_GATE_KEY), s->k_rstd);
+    norm_rope_back(c, c->spec->num_attention_heads, c->w->q_norm, g->q_norm, dq, source_of(c, SLUICE_GATE_QUERY),
+                   s->q_rstd);
+    norm_rope_back(c, c->spec->num_key_value_heads, c->w->k_norm, g->k_norm, dk, source_of(c, SLUICE_GATE_KEY),
+                   s->k_rstd);
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     for (int i = 0; i < 3; i++) {
         sluice_strided d = slot_of(c, dqkvg, inputs[i]);
@@ -322,7 +334,8 @@ static sluice_status attend_back(const context *c) {
     return sluice_attention_backward(&p, o.q, o.k, o.v, p.gated ? o.gate : none, dense(c, c->state->o, p.num_heads),
                                      c->state->lse, dense(c, c->pass->ws->back.dy, p.num_heads),
                                      slot_of(c, dqkvg, SLUICE_GATE_QUERY), slot_of(c, dqkvg, SLUICE_GATE_KEY),
-                                     slot_of(c, dqkvg, SLUICE_GATE_VALUE), p.gated ? gate_of(c, dqkvg) : none, NULL, c->pass->err);
+                                     slot_of(c, dqkvg, SLUICE_GATE_VALUE), p.gated ? gate_of(c, dqkvg) : none, NULL,
+                                     c->pass->err);
 }
 
 sluice_status sluice__attention_layer_backward(const sluice__pass *pass, int layer, const float *dout, const float *x,

@@ -34,11 +34,13 @@ int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity
     return (int64_t)all_bytes(config, batch, capacity);
 }
 
-sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity, sluice_error *err) {
+sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity,
+                                sluice_error *err) {
     *out = NULL;
     if (batch < 1 || capacity < 1)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "key/value cache of batch %d and capacity %d: both have to be at least 1",
-                            batch, capacity);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "key/value cache of batch %d and capacity %d: both have to be at least 1", batch,
+                            capacity);
     const sluice_config *config = sluice_model_config(model);
     size_t bytes = all_bytes(config, batch, capacity);
     char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_CACHE);

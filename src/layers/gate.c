@@ -9,7 +9,8 @@ enum { CHUNK = 256 };
 
 int64_t sluice__gate_score_width(const sluice__gating *g) { return (g->shared ? 1 : g->heads) * (int64_t)g->width; }
 
-void sluice__gate_scores(const sluice__gating *g, float *score, float *scratch, const float *logits, int64_t logits_stride) {
+void sluice__gate_scores(const sluice__gating *g, float *score, float *scratch, const float *logits,
+                         int64_t logits_stride) {
     sluice__gating add = *g;
     int64_t width = (int64_t)g->heads * g->width, shared = g->shared ? g->width : width;
     add.op = SLUICE_GATE_ADD;
@@ -17,7 +18,8 @@ void sluice__gate_scores(const sluice__gating *g, float *score, float *scratch, 
     float *all = g->shared ? scratch : score;
     memset(all, 0, (size_t)(g->rows * width) * sizeof *all);
     sluice__gating_forward(&add, all, width, all, width, logits, logits_stride);
-    for (int64_t r = 0; g->shared && r < g->rows; r++) memcpy(score + r * shared, all + r * width, (size_t)shared * sizeof *score);
+    for (int64_t r = 0; g->shared && r < g->rows; r++)
+        memcpy(score + r * shared, all + r * width, (size_t)shared * sizeof *score);
 }
 
 void sluice__silu_forward(float *y, const float *x, int64_t count) {

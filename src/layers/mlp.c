@@ -3,7 +3,8 @@
 #include "layers/mlp.h"
 #include "kernels/ops.h"
 
-void sluice__mlp_forward(const sluice__pass *pass, int layer, const float *x, float *out, const sluice__mlp_state *state) {
+void sluice__mlp_forward(const sluice__pass *pass, int layer, const float *x, float *out,
+                         const sluice__mlp_state *state) {
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[layer];
     int64_t rows = pass->rows, width = pass->config->hidden_size, inner = pass->config->layers[layer].intermediate_size;
     sluice__linear_forward(state->gate_up, 2 * inner, x, width, w->gate_up, NULL, rows, 2 * inner, width);

@@ -5,7 +5,8 @@
 #include "layers/workspace.h"
 
 /* x, out: [rows, D]. Fills state. */
-void sluice__mlp_forward(const sluice__pass *pass, int layer, const float *x, float *out, const sluice__mlp_state *state);
+void sluice__mlp_forward(const sluice__pass *pass, int layer, const float *x, float *out,
+                         const sluice__mlp_state *state);
 /* dx = d out / d x applied to dout; grads are added to. dx may alias dout. */
 void sluice__mlp_backward(const sluice__pass *pass, int layer, const float *dout, const float *x, float *dx,
                           const sluice__mlp_state *state);

@@ -7,7 +7,8 @@
 
 sluice_status sluice__probe_emit(const sluice__pass *pass, sluice__probe_point point, int layer, const float *data,
                                  int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
-    sluice__probe_event event = {.point = point, .layer = layer, .data = data, .ndim = d3 ? 4 : 3, .shape = {d0, d1, d2, d3}};
+    sluice__probe_event event = {
+        .point = point, .layer = layer, .data = data, .ndim = d3 ? 4 : 3, .shape = {d0, d1, d2, d3}};
     return pass->probe->on(pass->probe->user, &event, pass->err);
 }
 
@@ -16,8 +17,8 @@ sluice_status sluice__probe_stream(const sluice__pass *pass, sluice__probe_point
     return sluice__probe_emit(pass, point, layer, data, pass->batch, pass->seq_len, pass->config->hidden_size, 0);
 }
 
-sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point point, int layer, sluice_strided x, int heads,
-                                  int head_dim) {
+sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point point, int layer, sluice_strided x,
+                                  int heads, int head_dim) {
     if (!sluice__probe_wants(pass, point)) return SLUICE_OK;
     float *norms = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, pass->rows * heads);
     if (!norms) return SLUICE_ERR_MEMORY;
@@ -32,11 +33,13 @@ sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point 
     return sluice__probe_emit(pass, point, layer, norms, pass->batch, pass->seq_len, heads, 0);
 }
 
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits, int64_t stride) {
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits,
+                                 int64_t stride) {
     if (!sluice__probe_wants(pass, SLUICE__PROBE_GATE)) return SLUICE_OK;
     float *scores = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, pass->rows * sluice__gate_score_width(g));
     float *all = g->shared ? sluice__probe_scratch(pass, SLUICE__PROBE_SHARES, pass->rows * g->heads * g->width) : NULL;
     if (!scores || (g->shared && !all)) return SLUICE_ERR_MEMORY;
     sluice__gate_scores(g, scores, all, logits, stride);
-    return sluice__probe_emit(pass, SLUICE__PROBE_GATE, layer, scores, pass->batch, pass->seq_len, g->shared ? 1 : g->heads, g->width);
+    return sluice__probe_emit(pass, SLUICE__PROBE_GATE, layer, scores, pass->batch, pass->seq_len,
+                              g->shared ? 1 : g->heads, g->width);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A probe listens at named points of the one forward pass. It costs nothing when absent, and only the points it wants are
- * computed. Buffers belong to the pass and are valid during the call. */
+/* A probe listens at named points of the one forward pass. It costs nothing when absent, and only the points it
+ * wants are computed. Buffers belong to the pass and are valid during the call. */
 #ifndef SLUICE_LAYERS_PROBE_H
 #define SLUICE_LAYERS_PROBE_H
 #include <stdint.h>

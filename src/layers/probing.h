@@ -18,10 +18,12 @@ sluice_status sluice__probe_emit(const sluice__pass *pass, sluice__probe_point p
 /* [B,T,D], if wanted. */
 sluice_status sluice__probe_stream(const sluice__pass *pass, sluice__probe_point point, int layer, const float *data);
 /* [B,T,heads] L2 norms of the vectors of x, if wanted. */
-sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point point, int layer, sluice_strided x, int heads,
-                                  int head_dim);
+sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point point, int layer, sluice_strided x,
+                                  int heads, int head_dim);
 /* [B,T,n,w] gate scores (n 1 when shared), if wanted. */
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits, int64_t stride);
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits,
+                                 int64_t stride);
 /* [B,T,n,w] gate scores (n 1 when shared), if wanted. */
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits, int64_t stride);
+sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits,
+                                 int64_t stride);
 #endif

@@ -3,7 +3,8 @@
 #include "layers/residual.h"
 #include "kernels/ops.h"
 
-void sluice__branch_forward(const sluice__pass *pass, int layer, const float *weight, const sluice__branch_state *state) {
+void sluice__branch_forward(const sluice__pass *pass, int layer, const float *weight,
+                            const sluice__branch_state *state) {
     int64_t rows = pass->rows, width = pass->config->hidden_size;
     float clip = pass->config->layers[layer].residual_clip;
     if (weight)

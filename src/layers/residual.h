@@ -6,8 +6,10 @@
 #include "layers/workspace.h"
 
 /* state->raw -> state->out. weight: [D] of the sandwich norm; NULL without. */
-void sluice__branch_forward(const sluice__pass *pass, int layer, const float *weight, const sluice__branch_state *state);
-/* Returns the gradient of state->raw: dh itself when there is neither step, otherwise ws->back.dbranch. dweight is added to. */
+void sluice__branch_forward(const sluice__pass *pass, int layer, const float *weight,
+                            const sluice__branch_state *state);
+/* Returns the gradient of state->raw: dh itself when there is neither step, otherwise ws->back.dbranch. dweight is
+ * added to. */
 const float *sluice__branch_backward(const sluice__pass *pass, int layer, const float *weight, float *dweight,
                                      const float *dh, const sluice__branch_state *state);
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary tables (see rope.h). Length classes: the default, linear, yarn and llama3 types have one table for all lengths;
- * longrope has one up to and one past the original context; dynamic has one up to the original context, then one for every
- * length. sluice__rope_tables computes the numbers. */
+/* Rotary tables (see rope.h). Length classes: the default, linear, yarn and llama3 types have one table for all
+ * lengths; longrope has one up to and one past the original context; dynamic has one up to the original context,
+ * then one for every length. sluice__rope_tables computes the numbers. */
 #include "layers/rope.h"
 #include "base/memory.h"
 #include <string.h>
@@ -28,7 +28,8 @@ void sluice__rope_cache_init(sluice__rope_cache *cache, const sluice_config *con
         const sluice_rope_spec *spec = &config->layers[i].rope;
         int t = 0;
         while (t < cache->num_tables && !same_spec(cache->tables[t].spec, spec)) t++;
-        if (t == cache->num_tables) cache->tables[cache->num_tables++] = (sluice__rope_table){.spec = spec, .length_class = -1};
+        if (t == cache->num_tables)
+            cache->tables[cache->num_tables++] = (sluice__rope_table){.spec = spec, .length_class = -1};
         cache->table_of_layer[i] = t;
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cosines and sines for the layers of one workspace. Layers with the same rotary settings share a table; a table grows by
- * doubling as positions come, so that decoding one token at a time costs nothing. Types whose frequencies depend on the
- * length of the sequence (dynamic, longrope) are made again when that dependence shows, as transformers does. */
+/* Cosines and sines for the layers of one workspace. Layers with the same rotary settings share a table; a table
+ * grows by doubling as positions come, so that decoding one token at a time costs nothing. Types whose frequencies
+ * depend on the length of the sequence (dynamic, longrope) are made again when that dependence shows, as
+ * transformers does. */
 #ifndef SLUICE_LAYERS_ROPE_H
 #define SLUICE_LAYERS_ROPE_H
 #include "model/weights.h"

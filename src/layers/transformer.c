@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk: embedding, layers, final norm, head; and back. Every addition to the residual stream is one pass over memory
- * with the norm that follows it. Inputs are checked here, once; the layers below rely on it. */
+/* The walk: embedding, layers, final norm, head; and back. Every addition to the residual stream is one pass over
+ * memory with the norm that follows it. Inputs are checked here, once; the layers below rely on it. */
 #include "layers/transformer.h"
 #include "base/error.h"
 #include "kernels/ops.h"
@@ -24,24 +24,27 @@ static sluice_status check_shape(const sluice__workspace *ws, const sluice__inpu
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the key/value cache was made for %s (batch %d, input batch %d)",
                             cache->model != ws->model ? "another model" : "another batch", cache->batch, in->batch);
     if (in->seq_len > cache->capacity - cache->length)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the key/value cache is full: %d of %d tokens held, %d more to append",
-                            cache->length, cache->capacity, in->seq_len);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "the key/value cache is full: %d of %d tokens held, %d more to append", cache->length,
+                            cache->capacity, in->seq_len);
     return SLUICE_OK;
 }
 
 /* `what` in row-major order must lie in [min, max]. */
-static sluice_status check_range(const int32_t *x, int64_t count, int seq_len, int64_t min, int64_t max, const char *what,
-                                 sluice_error *err) {
+static sluice_status check_range(const int32_t *x, int64_t count, int seq_len, int64_t min, int64_t max,
+                                 const char *what, sluice_error *err) {
     for (int64_t i = 0; i < count; i++)
         if (x[i] < min || x[i] > max)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s at row %lld, token %lld: found %ld, expected %lld..%lld", what,
-                                (long long)(i / seq_len), (long long)(i % seq_len), (long)x[i], (long long)min, (long long)max);
+            return sluice__fail(
+                err, SLUICE_ERR_ARGUMENT, "%s at row %lld, token %lld: found %ld, expected %lld..%lld", what,
+                (long long)(i / seq_len), (long long)(i % seq_len), (long)x[i], (long long)min, (long long)max);
     return SLUICE_OK;
 }
 
 /* Checks the input and fills *pass. */
-static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
-                           sluice__cache *cache, const sluice__probe *probe, sluice_error *err) {
+static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice__workspace *ws,
+                           const sluice__input *in, sluice__cache *cache, const sluice__probe *probe,
+                           sluice_error *err) {
     const sluice_config *config = sluice_model_config(model);
     if (ws->model != model) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the workspace was made for another model");
     SLUICE__TRY(check_shape(ws, in, cache, err));
@@ -59,8 +62,9 @@ static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice
         for (int64_t i = 0; i < rows; i++) ws->positions[i] = (int32_t)(first + i % in->seq_len);
     }
     SLUICE__TRY(sluice__rope_cache_reserve(&ws->rope, last, err));
-    *pass = (sluice__pass){config,        ws,    in->batch, in->seq_len, rows, in->positions ? in->positions : ws->positions,
-                           in->key_start, cache, probe,     err};
+    *pass = (sluice__pass){
+        config,        ws,    in->batch, in->seq_len, rows, in->positions ? in->positions : ws->positions,
+        in->key_start, cache, probe,     err};
     return SLUICE_OK;
 }
 
@@ -77,7 +81,8 @@ static next_norm norm_in_front_of(const sluice__workspace *ws, int layer) {
     if (layer == sluice_model_config(ws->model)->num_hidden_layers)
         return (next_norm){ws->h_out, ws->x_out, ws->rstd_out, w->norm, train ? ws->grads.norm : NULL};
     const sluice__layer_state *s = &ws->layers[layer];
-    return (next_norm){s->h_in, s->x1, s->rstd1, w->layers[layer].input_norm, train ? ws->grads.layers[layer].input_norm : NULL};
+    return (next_norm){s->h_in, s->x1, s->rstd1, w->layers[layer].input_norm,
+                       train ? ws->grads.layers[layer].input_norm : NULL};
 }
 
 /* h = in + branch;  x = norm(h) */
@@ -107,7 +112,8 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
 static sluice_status body_forward(const sluice__pass *pass, const int32_t *ids) {
     const sluice_config *config = pass->config;
     next_norm first = norm_in_front_of(pass->ws, 0);
-    sluice__embedding_forward(first.h, sluice__model_weights(pass->ws->model)->embed_tokens, ids, pass->rows, config->hidden_size);
+    sluice__embedding_forward(first.h, sluice__model_weights(pass->ws->model)->embed_tokens, ids, pass->rows,
+                              config->hidden_size);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_EMBEDDING, -1, first.h));
     sluice__rms_norm_forward(first.x, first.rstd, first.h, first.weight, pass->rows, config->hidden_size,
                              (float)config->rms_norm_eps, sluice__norm_offset(config));
@@ -115,8 +121,9 @@ static sluice_status body_forward(const sluice__pass *pass, const int32_t *ids) 
     return SLUICE_OK;
 }
 
-sluice_status sluice__forward(const sluice_model *model, sluice__workspace *ws, const sluice__input *in, sluice__cache *cache,
-                              const sluice__probe *probe, sluice__logits which, float *logits, sluice_error *err) {
+sluice_status sluice__forward(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                              sluice__cache *cache, const sluice__probe *probe, sluice__logits which, float *logits,
+                              sluice_error *err) {
     sluice__pass pass;
     SLUICE__TRY(begin(&pass, model, ws, in, cache, probe, err));
     SLUICE__TRY(body_forward(&pass, in->ids));
@@ -140,8 +147,8 @@ sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws,
 }
 
 /* ws->back.dh += backward of a norm for the gradient in ws->back.dx (or = when !accumulate). */
-static void norm_backward(const sluice__pass *pass, float *dweight, const float *h, const float *weight, const float *rstd,
-                          bool accumulate) {
+static void norm_backward(const sluice__pass *pass, float *dweight, const float *h, const float *weight,
+                          const float *rstd, bool accumulate) {
     const sluice__backward_state *b = &pass->ws->back;
     sluice__rms_norm_backward(b->dh, dweight, b->dx, h, weight, rstd, pass->rows, pass->config->hidden_size,
                               sluice__norm_offset(pass->config), accumulate);
@@ -149,7 +156,8 @@ static void norm_backward(const sluice__pass *pass, float *dweight, const float 
 
 static sluice_status layer_backward(const sluice__pass *pass, int i) {
     const sluice__layer_state *s = &pass->ws->layers[i];
-    const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[i], *g = &pass->ws->grads.layers[i];
+    const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[i],
+                                *g = &pass->ws->grads.layers[i];
     const sluice__backward_state *b = &pass->ws->back;
     const float *d = sluice__branch_backward(pass, i, w->post_mlp_norm, g->post_mlp_norm, b->dh, &s->mlp_out);
     sluice__mlp_backward(pass, i, d, s->x2, b->dx, &s->mlp);

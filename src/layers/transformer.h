@@ -17,7 +17,8 @@ int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_
 
 /* Keys and values of earlier tokens, one sequence per batch row, all rows of equal length. */
 typedef struct sluice__cache sluice__cache;
-sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity, sluice_error *err);
+sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity,
+                                sluice_error *err);
 void sluice__cache_free(sluice__cache *cache);
 int sluice__cache_length(const sluice__cache *cache);
 int sluice__cache_capacity(const sluice__cache *cache);
@@ -30,7 +31,8 @@ int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity
 typedef struct sluice__input {
     int batch, seq_len;
     const int32_t *ids;       /* [B,T], 0 <= id < vocab_size, checked */
-    const int32_t *labels;    /* [B,T] already shifted (labels[t] follows ids[t]); negative = not scored; NULL in inference */
+    const int32_t
+        *labels; /* [B,T] already shifted (labels[t] follows ids[t]); negative = not scored; NULL in inference */
     const int32_t *positions; /* [B,T]; NULL = cache length + 0..T-1 */
     const int32_t *key_start; /* [B,T] first key index (within the row) that token t may see; NULL = 0 */
 } sluice__input;
@@ -52,9 +54,10 @@ typedef struct sluice__loss {
 sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
                                const sluice__probe *probe, float *nll, sluice__loss *loss, sluice_error *err);
 
-/* Forward and backward (TRAIN workspace): grads += loss_scale * d nll_sum / d parameter. grads is one flat buffer in which
- * tensor i of the model starts at sluice__grad_offset(model, i); loss_scale is usually 1 / scored tokens of the whole
- * optimiser step, so that any split into micro-batches gives the same gradient. The head never holds all logits. */
+/* Forward and backward (TRAIN workspace): grads += loss_scale * d nll_sum / d parameter. grads is one flat buffer
+ * in which tensor i of the model starts at sluice__grad_offset(model, i); loss_scale is usually 1 / scored tokens
+ * of the whole optimiser step, so that any split into micro-batches gives the same gradient. The head never holds
+ * all logits. */
 sluice_status sluice__loss_and_grads(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
                                      const sluice__probe *probe, double loss_scale, float *grads, sluice__loss *loss,
                                      sluice_error *err);

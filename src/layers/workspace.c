@@ -60,7 +60,8 @@ static void take_gate(arena *a, const plan *p, int layer, sluice__attention_stat
         s->gated = floats(a, p->rows, heads * spec->head_dim);
 }
 
-/* Steps between attention and output projection: in TRAIN each present one has a buffer, in INFER they work in place. */
+/* Steps between attention and output projection: in TRAIN each present one has a buffer, in INFER they work in
+ * place. */
 static void take_output_steps(arena *a, const plan *p, const sluice_layer_spec *spec, sluice__attention_state *s) {
     int64_t heads = spec->num_attention_heads, width = heads * spec->head_dim;
     bool gated = spec->gate.position == SLUICE_GATE_SDPA, own = p->train;
@@ -94,7 +95,8 @@ static void take_attention(arena *a, const plan *p, int layer, sluice__attention
 }
 
 /* `temporary` is shared by all branches. In TRAIN what backward reads gets a place of its own. */
-static void take_branch(arena *a, const plan *p, const sluice_layer_spec *spec, float *temporary, sluice__branch_state *s) {
+static void take_branch(arena *a, const plan *p, const sluice_layer_spec *spec, float *temporary,
+                        sluice__branch_state *s) {
     int64_t width = p->config->hidden_size;
     bool clip = spec->residual_clip > 0, norm = spec->sandwich_norm;
     s->out = temporary;
@@ -213,7 +215,8 @@ static size_t lay_out(const plan *p, char *base, sluice__workspace *ws, sluice__
 /* Counts bytes of the arena; SIZE_MAX when there is no memory even for counting. */
 static size_t arena_bytes(const plan *p) {
     sluice__workspace ws = {0};
-    sluice__layer_state *states = sluice__calloc((size_t)p->config->num_hidden_layers, sizeof *states, SLUICE__MEM_OTHER);
+    sluice__layer_state *states =
+        sluice__calloc((size_t)p->config->num_hidden_layers, sizeof *states, SLUICE__MEM_OTHER);
     if (!states) return SIZE_MAX;
     size_t bytes = lay_out(p, NULL, &ws, states);
     sluice__free(states);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one pass works on: the buffers of every layer, scratch, rotary tables, and the facts that all layers share.
- * In TRAIN every layer has buffers of its own, because backward reads them; in INFER all layers point at the same ones,
- * and the pointers that only backward needs are NULL. Letters: rows = batch * seq_len, D hidden, H query heads, K key/value
- * heads, d head_dim, F intermediate_size, V vocabulary. */
+ * In TRAIN every layer has buffers of its own, because backward reads them; in INFER all layers point at the same
+ * ones, and the pointers that only backward needs are NULL. Letters: rows = batch * seq_len, D hidden, H query
+ * heads, K key/value heads, d head_dim, F intermediate_size, V vocabulary. */
 #ifndef SLUICE_LAYERS_WORKSPACE_H
 #define SLUICE_LAYERS_WORKSPACE_H
 #include "layers/rope.h"
 #include "layers/transformer.h"
 #include <stddef.h>
 
-/* One attention layer. `stride` is the distance between tokens in qkvg: its rows padded to whole cache lines. Steps that
- * the layer does not have share the buffer of the step before; in INFER all steps between o and y do. */
+/* One attention layer. `stride` is the distance between tokens in qkvg: its rows padded to whole cache lines. Steps
+ * that the layer does not have share the buffer of the step before; in INFER all steps between o and y do. */
 typedef struct sluice__attention_state {
     int64_t stride;
     float *qkvg;            /* [rows, q | k | v | gate] projections, before norm and RoPE when qk_norm */
     float *gated;           /* [rows, n*d] gated query, key or value; TRAIN; NULL in INFER: then qkvg holds it */
-    float *q, *k;           /* [rows, H*d], [rows, K*d] after norm and RoPE; NULL without qk_norm: then qkvg (gated) holds them */
+    float *q, *k;           /* [rows, H*d], [rows, K*d] after norm and RoPE; NULL without qk_norm (qkvg or gated then) */
     float *q_rstd, *k_rstd; /* [rows, H], [rows, K]; TRAIN with qk_norm */
     float *o;               /* [rows, H*d] what attention gives, before a fused gate; NULL in INFER with one */
     float *normed;          /* [rows, H*d] behind sdpa_norm */
@@ -28,12 +28,12 @@ typedef struct sluice__attention_state {
 
 /* Whether the attention operator applies the layer's gate itself. */
 static inline bool sluice__gate_is_fused(const sluice_layer_spec *spec) {
-    return spec->gate.position == SLUICE_GATE_SDPA && !spec->gate.shared && !spec->gate.input_none && !spec->sdpa_norm &&
-           !spec->sdpa_silu;
+    return spec->gate.position == SLUICE_GATE_SDPA && !spec->gate.shared && !spec->gate.input_none &&
+           !spec->sdpa_norm && !spec->sdpa_silu;
 }
 
-/* What a branch (attention or MLP) hands to the residual stream: out = clip(norm(raw)). Steps that the layer does not have
- * share a buffer. */
+/* What a branch (attention or MLP) hands to the residual stream: out = clip(norm(raw)). Steps that the layer does
+ * not have share a buffer. */
 typedef struct sluice__branch_state {
     float *raw, *normed, *out; /* [rows, D] */
     float *rstd;               /* [rows]; TRAIN with sandwich_norm */

@@ -16,6 +16,7 @@ typedef struct sluice__verify_input {
     int batch, seq_len;
     const int32_t *ids, *positions, *key_start;
 } sluice__verify_input;
-sluice_status sluice__verify_forward(const sluice__verify_run *run, const sluice_model *model, const sluice__safetensors *golden,
-                                     const sluice__verify_input *in, sluice__results *results);
+sluice_status sluice__verify_forward(const sluice__verify_run *run, const sluice_model *model,
+                                     const sluice__safetensors *golden, const sluice__verify_input *in,
+                                     sluice__results *results);
 #endif

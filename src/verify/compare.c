@@ -61,7 +61,8 @@ sluice_status sluice__results_write(const sluice__results *r, const char *path, 
     if (!list) return sluice__no_memory(err, (size_t)r->count * sizeof *list, "the list of tensors");
     for (int i = 0; i < r->count; i++) {
         const sluice__computed *c = &r->items[i];
-        list[i] = c->ids ? sluice__st_i32(c->name, c->ids, c->ndim, c->shape) : sluice__st_f32(c->name, c->data, c->ndim, c->shape);
+        list[i] = c->ids ? sluice__st_i32(c->name, c->ids, c->ndim, c->shape)
+                         : sluice__st_f32(c->name, c->data, c->ndim, c->shape);
     }
     sluice_status st = sluice__safetensors_write(path, list, r->count, NULL, err);
     sluice__free(list);
@@ -95,8 +96,8 @@ static double limit_of(const sluice__verify_run *run, sluice_verify_measure meas
     return replaced ? run->params->tolerance : limit;
 }
 
-sluice_status sluice__report_value(const sluice__verify_run *run, sluice_verify_measure measure, double error, double limit,
-                                   const char *name_fmt, ...) {
+sluice_status sluice__report_value(const sluice__verify_run *run, sluice_verify_measure measure, double error,
+                                   double limit, const char *name_fmt, ...) {
     sluice_verify_item item = {.measure = measure, .error = error, .max_abs = error};
     item.limit = limit_of(run, measure, limit);
     item.passed = error <= item.limit; /* false for NaN */
@@ -137,7 +138,8 @@ sluice_status sluice__golden_ids(int32_t **out, const sluice__safetensors *file,
     if (!values) return sluice__no_memory(err, sluice__mul_size((size_t)golden->count, sizeof *values), golden->name);
     if (!sluice__to_i32(values, golden->dtype, golden->data, golden->count)) {
         sluice__free(values);
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: %s: found type %s or values beyond 32 bits, expected token ids",
+        return sluice__fail(err, SLUICE_ERR_FORMAT,
+                            "%s: %s: found type %s or values beyond 32 bits, expected token ids",
                             sluice__safetensors_path(file), golden->name, sluice__dtype_name(golden->dtype));
     }
     *out = values;
@@ -178,12 +180,14 @@ sluice_status sluice__report_tensor(const sluice__verify_run *run, const char *l
     if (!sluice__dtype_is_weight(golden->dtype))
         return sluice__report_problem(run, name, "golden is of type %s", sluice__dtype_name(golden->dtype));
     float *values = sluice__calloc((size_t)golden->count, sizeof *values, SLUICE__MEM_OTHER);
-    if (!values) return sluice__no_memory(run->err, sluice__mul_size((size_t)golden->count, sizeof *values), golden->name);
+    if (!values)
+        return sluice__no_memory(run->err, sluice__mul_size((size_t)golden->count, sizeof *values), golden->name);
     sluice__to_f32(values, golden->dtype, golden->data, 1, golden->count);
     double max_abs, relative;
     difference(values, got->data, golden->count, &max_abs, &relative);
     sluice__free(values);
-    SLUICE__TRY(sluice__report_value(run, measure, measure == SLUICE_VERIFY_MAX_ABS ? max_abs : relative, limit, "%s", name));
+    SLUICE__TRY(sluice__report_value(run, measure, measure == SLUICE_VERIFY_MAX_ABS ? max_abs : relative, limit,
+                                     "%s", name));
     run->report->items[run->report->num_items - 1].max_abs = max_abs;
     return SLUICE_OK;
 }

@@ -36,8 +36,8 @@ typedef struct sluice__verify_run {
 } sluice__verify_run;
 
 /* Adds a line to the report. limit is replaced by params->tolerance when that is set (not for MISMATCHES). */
-sluice_status sluice__report_value(const sluice__verify_run *run, sluice_verify_measure measure, double error, double limit,
-                                   const char *name_fmt, ...) SLUICE__PRINTF(5, 6);
+sluice_status sluice__report_value(const sluice__verify_run *run, sluice_verify_measure measure, double error,
+                                   double limit, const char *name_fmt, ...) SLUICE__PRINTF(5, 6);
 /* A line that fails because `note` stands in the way of a comparison. */
 sluice_status sluice__report_problem(const sluice__verify_run *run, const char *name, const char *note_fmt, ...)
     SLUICE__PRINTF(3, 4);

@@ -68,12 +68,13 @@ static sluice_status check_memory(const sluice_model *model, const sluice__verif
     need += (int64_t)in->batch * in->seq_len * sluice_model_config(model)->vocab_size * (int64_t)sizeof(float);
     int64_t have = sluice__mem_available();
     if (need <= have) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_MEMORY, "a pass over %d x %d tokens needs %lld bytes, %lld can be had", in->batch,
-                        in->seq_len, (long long)need, (long long)have);
+    return sluice__fail(err, SLUICE_ERR_MEMORY, "a pass over %d x %d tokens needs %lld bytes, %lld can be had",
+                        in->batch, in->seq_len, (long long)need, (long long)have);
 }
 
-sluice_status sluice__verify_forward(const sluice__verify_run *run, const sluice_model *model, const sluice__safetensors *golden,
-                                     const sluice__verify_input *in, sluice__results *results) {
+sluice_status sluice__verify_forward(const sluice__verify_run *run, const sluice_model *model,
+                                     const sluice__safetensors *golden, const sluice__verify_input *in,
+                                     sluice__results *results) {
     SLUICE__TRY(check_memory(model, in, run->err));
     sluice__workspace *ws;
     SLUICE__TRY(sluice__workspace_new(&ws, model, in->batch, in->seq_len, SLUICE__INFER, run->err));
@@ -84,9 +85,11 @@ sluice_status sluice__verify_forward(const sluice__verify_run *run, const sluice
     sluice_status st = SLUICE_OK;
     if (sluice__safetensors_find(golden, "logits"))
         st = sluice__results_add(results, "logits", 3,
-                                 (int64_t[]){in->batch, in->seq_len, sluice_model_config(model)->vocab_size}, &logits, run->err);
+                                 (int64_t[]){in->batch, in->seq_len, sluice_model_config(model)->vocab_size},
+                                 &logits, run->err);
     if (st == SLUICE_OK)
-        st = sluice__forward(model, ws, &input, NULL, &probe, logits ? SLUICE__LOGITS_ALL : SLUICE__LOGITS_NONE, logits, run->err);
+        st = sluice__forward(model, ws, &input, NULL, &probe, logits ? SLUICE__LOGITS_ALL : SLUICE__LOGITS_NONE,
+                             logits, run->err);
     sluice__workspace_free(ws);
     return st;
 }

@@ -26,8 +26,9 @@ static sluice_status read_prompt(prompt *out, const sluice__safetensors *golden,
     if (!t) return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: input_ids is missing", path);
     bool flat = t->ndim == 1;
     if ((t->ndim != 2 && !flat) || t->count < 1 || t->count > INT32_MAX / 2)
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: input_ids: found %lld values in %d dimensions, expected [batch, tokens]",
-                            path, (long long)t->count, t->ndim);
+        return sluice__fail(err, SLUICE_ERR_FORMAT,
+                            "%s: input_ids: found %lld values in %d dimensions, expected [batch, tokens]", path,
+                            (long long)t->count, t->ndim);
     *out = (prompt){flat ? 1 : (int)t->shape[0], (int)t->shape[t->ndim - 1], NULL};
     return sluice__golden_ids(&out->ids, golden, t, err);
 }
@@ -62,9 +63,11 @@ static void cached_end(cached_run *c) {
     *c = (cached_run){0};
 }
 
-static sluice_status cached_begin(cached_run *c, const sluice_model *model, int batch, int capacity, int largest, sluice_error *err) {
+static sluice_status cached_begin(cached_run *c, const sluice_model *model, int batch, int capacity, int largest,
+                                  sluice_error *err) {
     *c = (cached_run){.model = model};
-    size_t count = sluice__mul_size(sluice__mul_size((size_t)batch, (size_t)largest), (size_t)sluice_model_config(model)->vocab_size);
+    size_t count = sluice__mul_size(sluice__mul_size((size_t)batch, (size_t)largest),
+                                    (size_t)sluice_model_config(model)->vocab_size);
     SLUICE__TRY(sluice__workspace_new(&c->ws, model, batch, largest, SLUICE__INFER, err));
     sluice_status st = sluice__cache_new(&c->cache, model, batch, capacity, err);
     c->logits = sluice__calloc(count, sizeof *c->logits, SLUICE__MEM_OTHER);
@@ -94,15 +97,17 @@ static double logits_error(const cached_run *c, const prompt *p, const float *go
 }
 
 /* Logits of the prompt in chunks (the last size repeats) against golden [B,T,V]. */
-static sluice_status split(const sluice__verify_run *run, const sluice_model *model, const prompt *p, const float *golden,
-                           const int *chunks, int num_chunks, const char *name) {
+static sluice_status split(const sluice__verify_run *run, const sluice_model *model, const prompt *p,
+                           const float *golden, const int *chunks, int num_chunks, const char *name) {
     int largest = 0;
     for (int i = 0; i < num_chunks; i++)
         if (chunks[i] > largest) largest = chunks[i] < p->seq_len ? chunks[i] : p->seq_len;
     cached_run c;
     SLUICE__TRY(cached_begin(&c, model, p->batch, p->seq_len, largest, run->err));
     int32_t *ids = sluice__calloc((size_t)p->batch * (size_t)largest, sizeof *ids, SLUICE__MEM_OTHER);
-    sluice_status st = ids ? SLUICE_OK : sluice__no_memory(run->err, (size_t)p->batch * (size_t)largest * sizeof *ids, "token ids");
+    sluice_status st =
+        ids ? SLUICE_OK
+            : sluice__no_memory(run->err, (size_t)p->batch * (size_t)largest * sizeof *ids, "token ids");
     double worst = 0;
     for (int first = 0, i = 0; st == SLUICE_OK && first < p->seq_len; i++) {
         int n = chunks[i < num_chunks ? i : num_chunks - 1];
@@ -153,9 +158,11 @@ static sluice_status listed_splits(const sluice__verify_run *run, const sluice_m
     return st;
 }
 
-static sluice_status splits(const sluice__verify_run *run, const sluice_model *model, const sluice__safetensors *golden, const prompt *p) {
+static sluice_status splits(const sluice__verify_run *run, const sluice_model *model,
+                            const sluice__safetensors *golden, const prompt *p) {
     const sluice__st_tensor *t = sluice__safetensors_find(golden, "logits");
-    if (!t || t->count != (int64_t)p->batch * p->seq_len * sluice_model_config(model)->vocab_size) return SLUICE_OK; /* reported */
+    if (!t || t->count != (int64_t)p->batch * p->seq_len * sluice_model_config(model)->vocab_size)
+        return SLUICE_OK; /* reported */
     float *logits;
     SLUICE__TRY(sluice__golden_values(&logits, golden, t, run->err));
     int one = 1, half = (p->seq_len + 1) / 2;
@@ -197,8 +204,8 @@ static int32_t arg_max(const float *x, int n) {
 }
 
 /* Number of tokens that differ from the recorded ones; each step goes on from the recorded token. */
-static sluice_status greedy_steps(const sluice__verify_run *run, const sluice_model *model, int32_t *prompt_ids, int prompt_len,
-                                  const int32_t *tokens, int num_tokens) {
+static sluice_status greedy_steps(const sluice__verify_run *run, const sluice_model *model, int32_t *prompt_ids,
+                                  int prompt_len, const int32_t *tokens, int num_tokens) {
     int vocab = sluice_model_config(model)->vocab_size, wrong = 0;
     cached_run c;
     SLUICE__TRY(cached_begin(&c, model, 1, prompt_len + num_tokens, prompt_len, run->err));

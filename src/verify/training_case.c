@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training cases: logits and residuals of the first batch, its loss and every gradient summed over micro-batches, then all
- * optimiser steps: schedule, clipping, AdamW. The limits are about six times the worst that fp32 shows against fp64. */
+/* Training cases: logits and residuals of the first batch, its loss and every gradient summed over micro-batches,
+ * then all optimiser steps: schedule, clipping, AdamW. The limits are about six times the worst that fp32 shows
+ * against fp64. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -45,14 +46,16 @@ typedef struct training {
     sluice__results results;
 } training;
 
-static sluice_status read_series(int32_t **out, batches *b, const sluice__safetensors *file, const char *name, sluice_error *err) {
+static sluice_status read_series(int32_t **out, batches *b, const sluice__safetensors *file, const char *name,
+                                 sluice_error *err) {
     const sluice__st_tensor *t = sluice__safetensors_find(file, name);
     if (!t) return SLUICE_OK;
     bool first = b->steps == 0;
     if (t->ndim != 3 || t->count < 1 || t->count > INT32_MAX / 2 ||
         (!first && (t->shape[0] != b->steps || t->shape[1] != b->batch || t->shape[2] != b->seq_len)))
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: %s: found %lld values in %d dimensions, expected [steps, batch, tokens]%s",
-                            sluice__safetensors_path(file), name, (long long)t->count, t->ndim, first ? "" : " as in ids");
+        return sluice__fail(
+            err, SLUICE_ERR_FORMAT, "%s: %s: found %lld values in %d dimensions, expected [steps, batch, tokens]%s",
+            sluice__safetensors_path(file), name, (long long)t->count, t->ndim, first ? "" : " as in ids");
     if (first) {
         b->steps = (int)t->shape[0];
         b->batch = (int)t->shape[1];
@@ -67,8 +70,10 @@ static sluice_status documents_to_key_start(int32_t *doc, const batches *b, cons
         int32_t current = doc[0], start = 0;
         for (int t = 0; t < b->seq_len; t++) {
             if (doc[t] < current)
-                return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: doc_ids: row %lld goes from %d back to %d at token %d; documents "
-                                    "have to be contiguous and numbered upwards", path, (long long)row, current, doc[t], t);
+                return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                    "%s: doc_ids: row %lld goes from %d back to %d at token %d; documents "
+                                    "have to be contiguous and numbered upwards",
+                                    path, (long long)row, current, doc[t], t);
             if (doc[t] != current) start = t;
             current = doc[t];
             doc[t] = start;
@@ -89,7 +94,8 @@ static sluice_status batches_read(batches *b, const char *path, sluice_error *er
     SLUICE__TRY(sluice__safetensors_open(&file, path, err));
     sluice_status st = read_series(&b->ids, b, file, "ids", err);
     if (st == SLUICE_OK && b->ids) st = read_series(&b->labels, b, file, "labels", err);
-    if (st == SLUICE_OK && !b->labels) st = sluice__fail(err, SLUICE_ERR_FORMAT, "%s: ids and labels are expected", path);
+    if (st == SLUICE_OK && !b->labels)
+        st = sluice__fail(err, SLUICE_ERR_FORMAT, "%s: ids and labels are expected", path);
     if (st == SLUICE_OK) st = read_series(&b->positions, b, file, "positions", err);
     if (st == SLUICE_OK) st = read_series(&b->key_start, b, file, "doc_ids", err);
     if (st == SLUICE_OK && b->key_start) st = documents_to_key_start(b->key_start, b, path, err);
@@ -103,7 +109,8 @@ static sluice_status read_schedule(sluice__schedule *out, const sluice__json *in
     *out = (sluice__schedule){0};
     SLUICE__TRY(sluice__json_string(&s, "kind", true, &kind, err));
     SLUICE__TRY(sluice__json_string(&s, "decay_shape", false, &shape, err));
-    if (!sluice__schedule_kind_of(kind, &out->kind)) return sluice__json_fail(&s, "kind", err, "\"%s\" is not known", kind);
+    if (!sluice__schedule_kind_of(kind, &out->kind))
+        return sluice__json_fail(&s, "kind", err, "\"%s\" is not known", kind);
     if (!sluice__decay_shape_of(shape, &out->decay_shape))
         return sluice__json_fail(&s, "decay_shape", err, "\"%s\" is not known", shape);
     SLUICE__TRY(sluice__json_real(&s, "max_lr", true, 0, 1e3, &out->max_lr, err));
@@ -132,12 +139,16 @@ static sluice_status read_settings(settings *set, const sluice__json *info, cons
         return sluice__json_fail(info, "micro_rows", err, "expected a list of 1..%d row counts", MAX_MICRO);
     for (int i = 0; i < set->num_micro; i++) {
         json_int_t n = json_integer_value(json_array_get(rows.value, (size_t)i));
-        if (n < 1 || n > data->batch) return sluice__json_fail(info, "micro_rows", err, "entry %d: expected 1..%d", i, data->batch);
+        if (n < 1 || n > data->batch)
+            return sluice__json_fail(info, "micro_rows", err, "entry %d: expected 1..%d", i, data->batch);
         set->micro_rows[i] = (int)n;
         sum += n;
     }
-    if (sum != data->batch) return sluice__json_fail(info, "micro_rows", err, "sum is %lld, the batch has %d rows", (long long)sum, data->batch);
-    SLUICE__TRY(sluice__json_int(info, "steps", false, 1, data->steps < MAX_STEPS ? data->steps : MAX_STEPS, &steps, err));
+    if (sum != data->batch)
+        return sluice__json_fail(info, "micro_rows", err, "sum is %lld, the batch has %d rows", (long long)sum,
+                                 data->batch);
+    SLUICE__TRY(
+        sluice__json_int(info, "steps", false, 1, data->steps < MAX_STEPS ? data->steps : MAX_STEPS, &steps, err));
     set->steps = (int)steps;
     SLUICE__TRY(sluice__json_real(info, "clip", true, 0, 1e9, &set->clip, err));
     SLUICE__TRY(read_schedule(&set->schedule, info, err));
@@ -175,13 +186,14 @@ static sluice_status check_forward(training *t) {
     for (int i = 0; i < sluice__safetensors_count(t->golden); i++) {
         const sluice__st_tensor *g = sluice__safetensors_at(t->golden, i);
         if (!strncmp(g->name, "grad", 4) || !strncmp(g->name, "final.", 6)) continue;
-        SLUICE__TRY(sluice__report_tensor(t->run, "", g, sluice__results_find(&t->results, g->name), SLUICE_VERIFY_MAX_ABS,
-                                          LIMIT_LOGITS));
+        SLUICE__TRY(sluice__report_tensor(t->run, "", g, sluice__results_find(&t->results, g->name),
+                                          SLUICE_VERIFY_MAX_ABS, LIMIT_LOGITS));
     }
     return SLUICE_OK;
 }
 
-/* Copies every tensor of the model from `flat` into the results as <prefix><name>, and compares those the golden has. */
+/* Copies every tensor of the model from `flat` into the results as <prefix><name>, and compares those the golden
+ * has. */
 static sluice_status check_tensors(training *t, const char *prefix, const float *flat, double limit) {
     char name[256];
     for (int i = 0; i < sluice_model_num_tensors(t->model); i++) {
@@ -194,7 +206,8 @@ static sluice_status check_tensors(training *t, const char *prefix, const float 
     for (int i = 0; i < sluice__safetensors_count(t->golden); i++) {
         const sluice__st_tensor *g = sluice__safetensors_at(t->golden, i);
         if (strncmp(g->name, prefix, strlen(prefix)) != 0) continue;
-        SLUICE__TRY(sluice__report_tensor(t->run, "", g, sluice__results_find(&t->results, g->name), SLUICE_VERIFY_RELATIVE_L2, limit));
+        SLUICE__TRY(sluice__report_tensor(t->run, "", g, sluice__results_find(&t->results, g->name),
+                                          SLUICE_VERIFY_RELATIVE_L2, limit));
     }
     return SLUICE_OK;
 }
@@ -248,8 +261,8 @@ static sluice_status steps(training *t, sluice__optimizer *o, double *series) {
         sluice__optimizer_step(o, sluice__flat_params(t->model), t->grads, series[2 * n + s],
                                sluice__clip_factor(series[n + s], t->set.clip));
     }
-    SLUICE__TRY(sluice__report_value(t->run, SLUICE_VERIFY_MAX_ABS, series_error(t, "total", series, false), LIMIT_STEP_LOSS,
-                                     "loss of %d steps", n));
+    SLUICE__TRY(sluice__report_value(t->run, SLUICE_VERIFY_MAX_ABS, series_error(t, "total", series, false),
+                                     LIMIT_STEP_LOSS, "loss of %d steps", n));
     SLUICE__TRY(sluice__report_value(t->run, SLUICE_VERIFY_RELATIVE, series_error(t, "grad_norm", series + n, true),
                                      LIMIT_STEP_NORM, "gradient norm of %d steps", n));
     return sluice__report_value(t->run, SLUICE_VERIFY_RELATIVE, series_error(t, "lr", series + 2 * n, true), LIMIT_LR,
@@ -258,7 +271,8 @@ static sluice_status steps(training *t, sluice__optimizer *o, double *series) {
 
 static sluice_status check_steps(training *t) {
     if (t->set.muon)
-        return sluice__report_problem(t->run, "optimiser steps", "the Muon optimiser is not something that this version has");
+        return sluice__report_problem(t->run, "optimiser steps",
+                                      "the Muon optimiser is not something that this version has");
     sluice__optimizer *o = NULL;
     double *series = sluice__calloc(3 * (size_t)t->set.steps, sizeof *series, SLUICE__MEM_OTHER);
     sluice_status st = series ? sluice__optimizer_new(&o, t->model, &t->set.adamw, t->run->err)
@@ -275,8 +289,9 @@ static sluice_status prepare(training *t) {
     const sluice_config *config = sluice_model_config(t->model);
     int64_t need = sluice__workspace_bytes(config, t->data.batch, t->data.seq_len, SLUICE__TRAIN);
     if (need > sluice__mem_available())
-        return sluice__fail(t->run->err, SLUICE_ERR_MEMORY, "batch.safetensors: activations of %d x %d tokens need %lld bytes",
-                            t->data.batch, t->data.seq_len, (long long)need);
+        return sluice__fail(t->run->err, SLUICE_ERR_MEMORY,
+                            "batch.safetensors: activations of %d x %d tokens need %lld bytes", t->data.batch,
+                            t->data.seq_len, (long long)need);
     SLUICE__TRY(sluice__workspace_new(&t->ws, t->model, t->data.batch, t->data.seq_len, SLUICE__TRAIN, t->run->err));
     size_t size = (size_t)sluice__flat_size(t->model);
     t->grads = sluice__calloc(size, sizeof *t->grads, SLUICE__MEM_GRADIENTS);
@@ -288,14 +303,16 @@ static sluice_status check_all(training *t) {
     SLUICE__TRY(check_forward(t));
     SLUICE__TRY(check_gradients(t));
     SLUICE__TRY(check_steps(t));
-    return t->run->params->dump_path ? sluice__results_write(&t->results, t->run->params->dump_path, t->run->err) : SLUICE_OK;
+    return t->run->params->dump_path ? sluice__results_write(&t->results, t->run->params->dump_path, t->run->err)
+                                     : SLUICE_OK;
 }
 
 sluice_status sluice__verify_training(const sluice__verify_run *run, sluice_model *model) {
     training t = {.run = run, .model = model};
     sluice__safetensors *golden = NULL;
     json_t *root = NULL;
-    char *batch_path = sluice__path_join(run->dir, "batch.safetensors"), *info_path = sluice__path_join(run->dir, "golden.json");
+    char *batch_path = sluice__path_join(run->dir, "batch.safetensors"),
+         *info_path = sluice__path_join(run->dir, "golden.json");
     char *golden_path = sluice__path_join(run->dir, "golden.safetensors");
     sluice_status st = SLUICE_ERR_MEMORY;
     if (!batch_path || !info_path || !golden_path) goto done;

@@ -98,7 +98,8 @@ static sluice_status verdict(const sluice_verify_report *report, sluice_error *e
                         report->num_items, item->name, why);
 }
 
-sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sluice_verify_params *params, sluice_error *err) {
+sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sluice_verify_params *params,
+                            sluice_error *err) {
     sluice_verify_params usual = sluice_verify_params_default();
     *out = (sluice_verify_report){0};
     sluice__verify_run run = {dir, params ? params : &usual, out, err};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of the whole model against differences of its loss. For each tensor the loss is followed along directions that
- * are half the gradient, half random: the first keeps the derivative well above the rounding of fp32, the second sees every
- * component. Four points give an error of fourth order in the step. */
+/* Gradients of the whole model against differences of its loss. For each tensor the loss is followed along
+ * directions that are half the gradient, half random: the first keeps the derivative well above the rounding of
+ * fp32, the second sees every component. Four points give an error of fourth order in the step. */
 #include "base/rng.h"
 #include "layers/transformer.h"
 #include "support/small_model.h"
@@ -34,7 +34,8 @@ static const variant variants[] = {
     {"partial rotary", "\"partial_rotary_factor\": 0.5", false},
     {"partial rotary, no q/k norm", "\"partial_rotary_factor\": 0.25, \"use_qk_norm\": false", false},
     {"value gate", "\"gate_position\": \"value\"", false},
-    {"value gate, headwise, shared", "\"gate_position\": \"value\", \"gate_granularity\": \"headwise\", \"gate_sharing\": \"shared\"", false},
+    {"value gate, headwise, shared",
+     "\"gate_position\": \"value\", \"gate_granularity\": \"headwise\", \"gate_sharing\": \"shared\"", false},
     {"key gate", "\"gate_position\": \"key\"", false},
     {"key gate, no q/k norm", "\"gate_position\": \"key\", \"use_qk_norm\": false", false},
     {"query gate", "\"gate_position\": \"query\"", false},
@@ -43,9 +44,12 @@ static const variant variants[] = {
     {"output gate, sandwich norm", "\"gate_position\": \"output\", \"sandwich_norm\": true", false},
     {"shared gate", "\"gate_position\": \"sdpa\", \"gate_sharing\": \"shared\"", false},
     {"shared gate, mean of logits, silu",
-     "\"gate_position\": \"sdpa\", \"gate_sharing\": \"shared\", \"gate_share_mean\": \"logit\", \"gate_act\": \"silu\"", false},
+     "\"gate_position\": \"sdpa\", \"gate_sharing\": \"shared\", \"gate_share_mean\": \"logit\", \"gate_act\": "
+     "\"silu\"",
+     false},
     {"additive silu", "\"gate_position\": \"sdpa\", \"gate_op\": \"add\", \"gate_act\": \"silu\"", false},
-    {"additive identity on keys", "\"gate_position\": \"key\", \"gate_op\": \"add\", \"gate_act\": \"identity\"", false},
+    {"additive identity on keys", "\"gate_position\": \"key\", \"gate_op\": \"add\", \"gate_act\": \"identity\"",
+     false},
     {"ns_sigmoid on values", "\"gate_position\": \"value\", \"gate_act\": \"ns_sigmoid\"", false},
     {"softplus", "\"gate_position\": \"sdpa\", \"gate_act\": \"softplus\"", false},
     {"softplus on values", "\"gate_position\": \"value\", \"gate_act\": \"softplus\"", false},
@@ -55,8 +59,10 @@ static const variant variants[] = {
     {"norm of the attention output", "\"sdpa_norm\": true", false},
     {"silu of the attention output", "\"sdpa_silu\": true", false},
     {"norm, silu and gate", "\"sdpa_norm\": true, \"sdpa_silu\": true, \"gate_position\": \"sdpa\"", false},
-    {"norm and headwise gate", "\"sdpa_norm\": true, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"", false},
-    {"headwise gate, no q/k norm", "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false", false},
+    {"norm and headwise gate",
+     "\"sdpa_norm\": true, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"", false},
+    {"headwise gate, no q/k norm",
+     "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false", false},
 };
 
 static double loss_of(const sluice_model *model, sluice__workspace *ws, const sluice__input *in) {
@@ -73,8 +79,8 @@ static double norm_of(const float *x, int64_t n) {
 }
 
 /* Loss with the tensor moved by h * direction. */
-static double moved(sluice_model *model, sluice__workspace *ws, const sluice__input *in, sluice_tensor_info t, const float *start,
-                    const float *direction, double h) {
+static double moved(sluice_model *model, sluice__workspace *ws, const sluice__input *in, sluice_tensor_info t,
+                    const float *start, const float *direction, double h) {
     for (int64_t i = 0; i < t.count; i++) t.data[i] = (float)(start[i] + h * direction[i]);
     return loss_of(model, ws, in);
 }
@@ -91,7 +97,8 @@ static double check_direction(sluice_model *model, sluice__workspace *ws, const 
         expected += (double)grad[i] * direction[i];
     }
     double d1 = moved(model, ws, in, t, start, direction, step) - moved(model, ws, in, t, start, direction, -step);
-    double d2 = moved(model, ws, in, t, start, direction, 2 * step) - moved(model, ws, in, t, start, direction, -2 * step);
+    double d2 =
+        moved(model, ws, in, t, start, direction, 2 * step) - moved(model, ws, in, t, start, direction, -2 * step);
     double found = (8 * d1 - d2) / (12 * step);
     memcpy(t.data, start, (size_t)t.count * sizeof *start);
     free(start);
@@ -123,8 +130,10 @@ static void check_variant(const variant *v) {
     for (int i = 0; i < sluice_model_num_tensors(model); i++)
         for (int k = 0; k < DIRECTIONS; k++) {
             sluice_tensor_info t = sluice_model_tensor(model, i);
-            double error = check_direction(model, ws, &in, t, grads + sluice__grad_offset(model, i), step, (uint64_t)(100 * i + k));
-            if (!(error < limit)) fail_msg("%s: %s: direction %d: relative error %.2e, limit %.0e", v->name, t.name, k, error, limit);
+            double error = check_direction(model, ws, &in, t, grads + sluice__grad_offset(model, i), step,
+                                           (uint64_t)(100 * i + k));
+            if (!(error < limit))
+                fail_msg("%s: %s: direction %d: relative error %.2e, limit %.0e", v->name, t.name, k, error, limit);
         }
     free(grads);
     sluice__workspace_free(ws);

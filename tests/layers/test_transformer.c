@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Properties of the forward pass: any split of a prompt over cached calls gives the logits of one call; packed documents
- * behave as separate rows; probes agree with each other and change nothing; sizes are what the plan says; bad input is an
- * error. Values themselves are held against outside references in tests/golden. */
+/* Properties of the forward pass: any split of a prompt over cached calls gives the logits of one call; packed
+ * documents behave as separate rows; probes agree with each other and change nothing; sizes are what the plan says;
+ * bad input is an error. Values themselves are held against outside references in tests/golden. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "layers/transformer.h"
@@ -66,14 +66,15 @@ static float feed(cached *c, int first, int n, const float *all) {
     assert_int_equal(sluice__cache_length(c->cache), first + n);
     float worst = 0;
     for (int b = 0; b < c->whole->batch; b++)
-        worst = fmaxf(worst, max_difference(all + ((int64_t)b * PROMPT + first) * VOCAB, c->logits + (int64_t)b * n * VOCAB,
-                                            (int64_t)n * VOCAB));
+        worst = fmaxf(worst, max_difference(all + ((int64_t)b * PROMPT + first) * VOCAB,
+                                            c->logits + (int64_t)b * n * VOCAB, (int64_t)n * VOCAB));
     return worst;
 }
 
 static const char *const split_models[] = {
     "\"gate_position\": \"sdpa\"",
-    "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false, \"tie_word_embeddings\": false",
+    "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false, "
+    "\"tie_word_embeddings\": false",
     "\"sandwich_norm\": true, \"num_key_value_heads\": 1",
     "\"gate_position\": \"key\", \"use_qk_norm\": false",
     "\"gate_position\": \"value\", \"gate_sharing\": \"shared\"",
@@ -223,9 +224,10 @@ static void check_layer(const seen *s, int layer, bool gated) {
 /* Gate scores are what turns ungated outputs into gated ones, whichever path computes them. */
 static void test_probes_of_unfused_gates(void **state) {
     (void)state;
-    static const char *const gates[] = {
-        "\"gate_position\": \"sdpa\", \"gate_sharing\": \"shared\"", "\"gate_position\": \"sdpa\", \"gate_input\": \"none\"",
-        "\"gate_position\": \"sdpa\", \"sdpa_norm\": true", "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\""};
+    static const char *const gates[] = {"\"gate_position\": \"sdpa\", \"gate_sharing\": \"shared\"",
+                                        "\"gate_position\": \"sdpa\", \"gate_input\": \"none\"",
+                                        "\"gate_position\": \"sdpa\", \"sdpa_norm\": true",
+                                        "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\""};
     enum { ROWS = 40, WIDTH = 32 };
     int32_t ids[ROWS];
     test_random_ids(ids, ROWS, VOCAB, 12);
@@ -233,9 +235,11 @@ static void test_probes_of_unfused_gates(void **state) {
         sluice_model *model = test_small_model(gates[i], 31);
         sluice__input in = {2, ROWS / 2, ids, NULL, NULL, NULL};
         seen s = {0};
-        sluice__probe probe = {&s, 1u << SLUICE__PROBE_SDPA | 1u << SLUICE__PROBE_SDPA_GATED | 1u << SLUICE__PROBE_GATE, keep};
+        sluice__probe probe = {
+            &s, 1u << SLUICE__PROBE_SDPA | 1u << SLUICE__PROBE_SDPA_GATED | 1u << SLUICE__PROBE_GATE, keep};
         free(forward_all(model, &in, &probe));
-        const float *y = s.data[SLUICE__PROBE_SDPA][2], *gated = s.data[SLUICE__PROBE_SDPA_GATED][2], *g = s.data[SLUICE__PROBE_GATE][2];
+        const float *y = s.data[SLUICE__PROBE_SDPA][2], *gated = s.data[SLUICE__PROBE_SDPA_GATED][2],
+                    *g = s.data[SLUICE__PROBE_GATE][2];
         int width = (int)(s.count[SLUICE__PROBE_GATE][2] / ROWS); /* 32; 8 when shared; 4 for one score a head */
         for (int k = 0; k < ROWS * WIDTH; k++) {
             int at = k % WIDTH, score = width == 4 ? at / 8 : at % width;
@@ -294,7 +298,8 @@ static void test_probe_stops(void **state) {
     sluice__input in = {1, 8, ids, NULL, NULL, NULL};
     cached c = cached_new(model, &in);
     sluice__probe probe = {NULL, 1u << SLUICE__PROBE_RESID_FFN, refuse};
-    assert_int_equal(sluice__forward(model, c.ws, &in, c.cache, &probe, SLUICE__LOGITS_LAST, c.logits, NULL), SLUICE_INTERRUPTED);
+    assert_int_equal(sluice__forward(model, c.ws, &in, c.cache, &probe, SLUICE__LOGITS_LAST, c.logits, NULL),
+                     SLUICE_INTERRUPTED);
     assert_int_equal(sluice__cache_length(c.cache), 0);
     cached_free(&c);
     sluice_model_free(model);
@@ -353,7 +358,8 @@ static void test_sizes(void **state) {
     (void)state;
     int32_t ids[60];
     test_random_ids(ids, 60, VOCAB, 16);
-    sluice_model *model = test_small_model("\"gate_position\": \"sdpa\", \"sandwich_norm\": true, \"residual_clip\": 5.0", 28);
+    sluice_model *model =
+        test_small_model("\"gate_position\": \"sdpa\", \"sandwich_norm\": true, \"residual_clip\": 5.0", 28);
     float *grads = calloc((size_t)sluice__flat_size(model), sizeof *grads);
     for (int mode = SLUICE__INFER; mode <= SLUICE__TRAIN; mode++) {
         sluice__workspace *ws;
@@ -372,16 +378,19 @@ static void test_sizes(void **state) {
     sluice__cache *cache;
     int64_t before = sluice__mem_in_use(SLUICE__MEM_CACHE);
     assert_ok(sluice__cache_new(&cache, model, 2, 77, NULL));
-    assert_int_equal(sluice__mem_in_use(SLUICE__MEM_CACHE) - before, sluice__cache_bytes(sluice_model_config(model), 2, 77));
+    assert_int_equal(sluice__mem_in_use(SLUICE__MEM_CACHE) - before,
+                     sluice__cache_bytes(sluice_model_config(model), 2, 77));
     sluice__cache_free(cache);
     free(grads);
     sluice_model_free(model);
 }
 
-static void expect_refused(const sluice_model *model, sluice__workspace *ws, sluice__cache *cache, sluice__input in, const char *mention) {
+static void expect_refused(const sluice_model *model, sluice__workspace *ws, sluice__cache *cache, sluice__input in,
+                           const char *mention) {
     sluice_error err = {0};
     float logits[VOCAB];
-    assert_int_equal(sluice__forward(model, ws, &in, cache, NULL, SLUICE__LOGITS_LAST, logits, &err), SLUICE_ERR_ARGUMENT);
+    assert_int_equal(sluice__forward(model, ws, &in, cache, NULL, SLUICE__LOGITS_LAST, logits, &err),
+                     SLUICE_ERR_ARGUMENT);
     if (!strstr(err.message, mention)) fail_msg("\"%s\" does not mention \"%s\"", err.message, mention);
 }
 
@@ -428,9 +437,16 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_splits),  cmocka_unit_test(test_truncate),    cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_probes),  cmocka_unit_test(test_probes_of_unfused_gates), cmocka_unit_test(test_probe_stops), cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_last_logits), cmocka_unit_test(test_sizes),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_truncate),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_probes_of_unfused_gates),
+        cmocka_unit_test(test_probe_stops),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_last_logits),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

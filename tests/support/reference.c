@@ -21,7 +21,9 @@ void test_verify_case(const char *name, sluice_verify_kind kind, int least) {
     sluice_status st = sluice_verify(&report, dir, NULL, &err);
     for (int i = 0; i < report.num_items; i++) {
         const sluice_verify_item *item = &report.items[i];
-        if (!item->passed) print_error("%s: %s: error %.2e, limit %.0e %s\n", name, item->name, item->error, item->limit, item->note);
+        if (!item->passed)
+            print_error("%s: %s: error %.2e, limit %.0e %s\n", name, item->name, item->error, item->limit,
+                        item->note);
     }
     int compared = report.num_items;
     sluice_verify_kind found = report.kind;

@@ -9,7 +9,8 @@
 #include <string.h>
 
 static const char base_config[] =
-    "{\"vocab_size\": 96, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
+    "{\"vocab_size\": 96, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2, "
+    "\"num_attention_heads\": 4,"
     " \"num_key_value_heads\": 2, \"head_dim\": 8, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0,"
     " \"tie_word_embeddings\": true, \"use_qk_norm\": true, \"gate_position\": \"none\"}";
 

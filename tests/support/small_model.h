@@ -5,9 +5,9 @@
 #include "sluice/model.h"
 #include "support/test_support.h"
 
-/* A model of our own flat keys: `overrides` is the inside of a JSON object ("\"gate_position\": \"sdpa\"") put on top of a
- * small base: vocabulary 96, D 32, F 48, 2 layers, 4 heads over 2, head_dim 8. Matrices are N(0, 0.9 / sqrt(columns)), the
- * embedding N(0, 0.2), norms 1 + N(0, 0.15), biases and gate parameters N(0, 0.5). */
+/* A model of our own flat keys: `overrides` is the inside of a JSON object ("\"gate_position\": \"sdpa\"") put on
+ * top of a small base: vocabulary 96, D 32, F 48, 2 layers, 4 heads over 2, head_dim 8. Matrices are N(0, 0.9 /
+ * sqrt(columns)), the embedding N(0, 0.2), norms 1 + N(0, 0.15), biases and gate parameters N(0, 0.5). */
 sluice_model *test_small_model(const char *overrides, uint64_t seed);
 /* ids[i] uniform in 0..vocab-1 */
 void test_random_ids(int32_t *ids, int count, int vocab, uint64_t seed);

@@ -82,7 +82,8 @@ static void test_bent_weight(void **state) {
     expect_failed(model, (const char *const[]){"hidden.1", "logits", "logits, one token at a time", NULL});
     const char *training = copy_of("train/g1_headwise");
     bend(training, "weights.safetensors", "model.layers.0.self_attn.gate_proj.weight");
-    expect_failed(training, (const char *const[]){"hidden.0", "logits", "loss", "grad.model.norm.weight", "final.", NULL});
+    expect_failed(training,
+                  (const char *const[]){"hidden.0", "logits", "loss", "grad.model.norm.weight", "final.", NULL});
 }
 
 static void test_bent_golden(void **state) {
@@ -207,12 +208,21 @@ static void test_program(void **state) {
     static const struct {
         const char *arguments;
         int status;
-    } calls[] = {{"", 2}, {"a b", 2}, {"--tolerance -1 x", 2}, {"--tolerance nan x", 2}, {"--nonsense x", 2},
-                 {"/nonexistent", 1}, {"--tolerance 1e-9 -q $REF", 1}, {"--dump /nonexistent/x.safetensors $REF", 1}, {"--help", 0}};
+    } calls[] = {{"", 2},
+                 {"a b", 2},
+                 {"--tolerance -1 x", 2},
+                 {"--tolerance nan x", 2},
+                 {"--nonsense x", 2},
+                 {"/nonexistent", 1},
+                 {"--tolerance 1e-9 -q $REF", 1},
+                 {"--dump /nonexistent/x.safetensors $REF", 1},
+                 {"--help", 0}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        snprintf(command, sizeof command, "REF=%s; %s verify %s", test_reference("models/llama"), SLUICE_PROGRAM, calls[i].arguments);
+        snprintf(command, sizeof command, "REF=%s; %s verify %s", test_reference("models/llama"), SLUICE_PROGRAM,
+                 calls[i].arguments);
         int status = test_run(command, &output);
-        if (status != calls[i].status) fail_msg("verify %s: status %d, expected %d\n%s", calls[i].arguments, status, calls[i].status, output);
+        if (status != calls[i].status)
+            fail_msg("verify %s: status %d, expected %d\n%s", calls[i].arguments, status, calls[i].status, output);
         assert_true(strlen(output) > 0);
         free(output);
     }
@@ -253,8 +263,9 @@ static void check_damaged(const char *dir, const char *name) {
     if (seconds > SECONDS) fail_msg("%s: %.1f seconds", name, seconds);
     size_t i;
     json_t *words;
-    json_array_foreach(json_object_get(expect, "must_mention"), i, words)
-        if (!mentions(output, json_string_value(words))) fail_msg("%s: \"%s\" is not mentioned: %s", name, json_string_value(words), output);
+    json_array_foreach(json_object_get(expect, "must_mention"), i,
+                       words) if (!mentions(output, json_string_value(words)))
+        fail_msg("%s: \"%s\" is not mentioned: %s", name, json_string_value(words), output);
     free(output);
     json_decref(expect);
 }
