@@ -129,7 +129,8 @@ static sluice_status parts(sluice_tokenizer *tok, const sluice__json *root, slui
     if (!json_is_object(root->value)) return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: expected an object", tok->name);
     SLUICE__TRY(model_options(tok, &model, &unk, err));
     if (!vocab.data || !merges.data)
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.%s: missing", tok->name, vocab.data ? "merges" : "vocab");
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.%s: missing, or not an %s", tok->name, vocab.data ? "merges" : "vocab",
+                            vocab.data ? "array" : "object");
     SLUICE__TRY(optional(tok, root, "added_tokens", sluice__load_added, err));
     SLUICE__TRY(optional(tok, root, "normalizer", sluice__load_normalizer, err));
     SLUICE__TRY(optional(tok, root, "pre_tokenizer", sluice__load_pre_tokenizer, err));

@@ -137,7 +137,8 @@ static sluice_status token_id(scanner *s, sluice__span token, int64_t *id) {
     const char *start = s->p;
     int64_t value = 0;
     while (s->p < s->end && *s->p >= '0' && *s->p <= '9' && value <= SLUICE__MAX_TOKEN_ID) value = value * 10 + (*s->p++ - '0');
-    bool ends = s->p < s->end && strchr(" \n\r\t,}", *s->p);
+    if (s->p == s->end) return bad(s, "model.vocab", "the file ends early");
+    bool ends = strchr(" \n\r\t,}", *s->p) != NULL;
     if (s->p > start && ends && value <= SLUICE__MAX_TOKEN_ID) {
         *id = value;
         return SLUICE_OK;

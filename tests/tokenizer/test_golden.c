@@ -1,40 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorded outputs of the tokenizers package: ids, decoded text, pre-token lengths, BPE of arbitrary bytes, training. */
-#include "support/test_support.h"
+#include "tokenizer/check.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/memory.h"
-#include "model/tokenizer_internal.h"
-#include "model/utf8.h"
-#include "sluice/tokenizer.h"
 #include <stdio.h>
-#include <string.h>
-
-static sluice_error err;
-
-static sluice_tokenizer *load(const char *path) {
-    sluice_tokenizer *tok;
-    assert_ok_err(sluice_tokenizer_load(&tok, path, &err), &err);
-    return tok;
-}
-
-static void check_ids(const json_t *expected, const sluice_ids *found, const char *what) {
-    assert_non_null(expected);
-    bool same = json_array_size(expected) == found->count;
-    for (size_t i = 0; i < found->count && same; i++) same = json_integer_value(json_array_get(expected, i)) == found->data[i];
-    if (same) return;
-    print_error("%s\nfound   ", what);
-    for (size_t i = 0; i < found->count && i < 40; i++) print_error(" %d", found->data[i]);
-    print_error("\nexpected");
-    for (size_t i = 0; i < json_array_size(expected) && i < 40; i++)
-        print_error(" %lld", (long long)json_integer_value(json_array_get(expected, i)));
-    fail_msg("\nids differ");
-}
-
-static void check_text(const json_t *expected, const sluice_text *found, const char *what) {
-    if (json_string_length(expected) == found->size && !memcmp(json_string_value(expected), found->data, found->size)) return;
-    fail_msg("%s: found \"%s\", expected \"%s\"", what, found->data, json_string_value(expected));
-}
 
 typedef struct lengths {
     size_t at[4096];
@@ -58,28 +27,6 @@ static void check_pieces(const sluice_tokenizer *tok, const char *text, size_t s
     sluice__encoder_put(e);
     assert_int_equal(l.count, json_array_size(expected));
     for (size_t i = 0; i < l.count; i++) assert_int_equal(l.at[i], json_integer_value(json_array_get(expected, i)));
-}
-
-static void check_stream(const sluice_tokenizer *tok, const int32_t *ids, size_t n, bool skip, const json_t *expected) {
-    sluice_decode_stream *s;
-    sluice_text text = {0};
-    assert_ok(sluice_decode_stream_new(&s, tok, skip, NULL));
-    for (size_t i = 0; i < n; i++) {
-        assert_ok(sluice_decode_stream_push(s, ids[i], &text, NULL));
-        assert_int_equal(sluice__utf8_valid_prefix(text.data, text.size), text.size);
-    }
-    assert_ok(sluice_decode_stream_finish(s, &text, NULL));
-    check_text(expected, &text, "streamed");
-    sluice_decode_stream_free(s);
-    sluice_text_free(&text);
-}
-
-static void check_decode(const sluice_tokenizer *tok, const int32_t *ids, size_t n, bool skip, const json_t *expected) {
-    sluice_text text = {0};
-    assert_ok(sluice_tokenizer_decode(tok, ids, n, skip, &text, NULL));
-    check_text(expected, &text, "decoded");
-    sluice_text_free(&text);
-    check_stream(tok, ids, n, skip, expected);
 }
 
 static void check_case(const sluice_tokenizer *tok, const json_t *c) {
