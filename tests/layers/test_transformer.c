@@ -73,8 +73,8 @@ static float feed(cached *c, int first, int n, const float *all) {
 
 static const char *const split_models[] = {
     "\"gate_position\": \"sdpa\"",
-    "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false, "
-    "\"tie_word_embeddings\": false",
+    ("\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false, "
+     "\"tie_word_embeddings\": false"),
     "\"sandwich_norm\": true, \"num_key_value_heads\": 1",
     "\"gate_position\": \"key\", \"use_qk_norm\": false",
     "\"gate_position\": \"value\", \"gate_sharing\": \"shared\"",
