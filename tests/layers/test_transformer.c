@@ -5,8 +5,10 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "layers/transformer.h"
+#include "sluice/cpu.h"
 #include "support/small_model.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,6 +170,70 @@ static void test_documents(void **state) {
     assert_true(fmaxf(worst, feed(&c, 91, 39, all)) < SPLIT_TOLERANCE);
     cached_free(&c);
     free(all);
+    sluice_model_free(model);
+}
+
+/* One workspace used for long, short and far-away passes gives the bits of fresh ones, whatever the rotary type:
+ * tables grow, and those that depend on the length are made again. */
+static void test_rotary_tables(void **state) {
+    (void)state;
+    static const char *const types[] = {"\"rope_type\": \"default\"", "\"rope_type\": \"linear\", \"factor\": 2.0",
+                                        "\"rope_type\": \"dynamic\", \"factor\": 2.0",
+                                        "\"rope_type\": \"yarn\", \"factor\": 4.0",
+                                        "\"rope_type\": \"longrope\", \"factor\": 2.0, \"long_factor\": [1.5, 2, "
+                                        "3, 4], \"short_factor\": [1, 1, 1.1, 1.2]"};
+    static const int first[] = {0, 0, 5000, 3, 0}, length[] = {40, 8, 40, 30, 64};
+    int32_t ids[64], positions[64];
+    test_random_ids(ids, 64, VOCAB, 17);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char overrides[400];
+        snprintf(overrides, sizeof overrides,
+                 "\"max_position_embeddings\": 16, \"rope_parameters\": {\"rope_theta\": 10000.0, "
+                 "\"original_max_position_embeddings\": 16, %s}", types[i]);
+        sluice_model *model = test_small_model(overrides, 33);
+        sluice__workspace *ws;
+        float logits[VOCAB];
+        assert_ok(sluice__workspace_new(&ws, model, 1, 64, SLUICE__INFER, NULL));
+        for (size_t k = 0; k < sizeof length / sizeof *length; k++) {
+            for (int t = 0; t < length[k]; t++) positions[t] = first[k] + t;
+            sluice__input in = {1, length[k], ids, NULL, positions, NULL};
+            float *fresh = forward_all(model, &in, NULL);
+            assert_ok(sluice__forward(model, ws, &in, NULL, NULL, SLUICE__LOGITS_LAST, logits, NULL));
+            if (!(max_difference(fresh + (int64_t)(length[k] - 1) * VOCAB, logits, VOCAB) < 1e-5f))
+                fail_msg("%s: pass %zu differs from a fresh workspace", types[i], k);
+            free(fresh);
+        }
+        sluice__workspace_free(ws);
+        sluice_model_free(model);
+    }
+}
+
+/* The same bits again for the same number of threads; nearly the same for another number. */
+static void test_deterministic(void **state) {
+    (void)state;
+    enum { B = 4, T = 96 };
+    int32_t ids[B * T], labels[B * T];
+    test_random_ids(ids, B * T, VOCAB, 18);
+    test_random_ids(labels, B * T, VOCAB, 19);
+    sluice_model *model =
+        test_small_model("\"gate_position\": \"sdpa\", \"hidden_size\": 128, \"intermediate_size\": 256", 34);
+    size_t size = (size_t)sluice__flat_size(model);
+    float *grads[3];
+    sluice__loss loss[3];
+    sluice__input in = {B, T, ids, labels, NULL, NULL};
+    for (int run = 0; run < 3; run++) {
+        sluice__workspace *ws;
+        sluice_set_num_threads(run < 2 ? 3 : 1);
+        grads[run] = calloc(size, sizeof **grads);
+        assert_ok(sluice__workspace_new(&ws, model, B, T, SLUICE__TRAIN, NULL));
+        assert_ok(sluice__loss_and_grads(model, ws, &in, NULL, 1.0 / (B * T), grads[run], &loss[run], NULL));
+        sluice__workspace_free(ws);
+    }
+    sluice_set_num_threads(0);
+    assert_memory_equal(grads[0], grads[1], size * sizeof **grads);
+    assert_true(loss[0].nll_sum == loss[1].nll_sum);
+    assert_true(max_difference(grads[0], grads[2], (int64_t)size) < 1e-5f);
+    for (int run = 0; run < 3; run++) free(grads[run]);
     sluice_model_free(model);
 }
 
@@ -440,6 +506,8 @@ int main(void) {
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_truncate),
         cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_rotary_tables),
+        cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_probes),
         cmocka_unit_test(test_probes_of_unfused_gates),
         cmocka_unit_test(test_probe_stops),
