@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sluice models in Hugging Face transformers (5.x): dense decoders with gated attention (Qiu et al. 2025, arXiv 2505.06708).
+"""Sluice models in Hugging Face transformers (5.x): dense decoders with gated attention (Qiu et al. 2025,
+arXiv 2505.06708).
 
     h  = embed[ids]
     h += clip(post_norm(attention(norm(h))));   h += clip(post_norm(mlp(norm(h))))      per layer
@@ -55,10 +56,13 @@ class SluiceRotaryEmbedding(nn.Module):
         self.max_seq_len_cached = self.original_max_seq_len = config.max_position_embeddings
         self.rope_type = config.rope_parameters["rope_type"]
         self.rotary_dim = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
-        init = self.plain_frequencies if self.rope_type == "default" or not self.rotary_dim else ROPE_INIT_FUNCTIONS[self.rope_type]
-        inv_freq, self.attention_scaling = init(config, None)
+        inv_freq, self.attention_scaling = self.frequencies()
         self.register_buffer("inv_freq", inv_freq, persistent=False)
         self.register_buffer("original_inv_freq", inv_freq.clone(), persistent=False)
+
+    def frequencies(self):
+        plain = self.rope_type == "default" or not self.rotary_dim
+        return (self.plain_frequencies if plain else ROPE_INIT_FUNCTIONS[self.rope_type])(self.config, None)
 
     @staticmethod
     def plain_frequencies(config, device=None, **kwargs):
@@ -116,7 +120,8 @@ class SluiceAttention(nn.Module):
         self.v_proj = nn.Linear(c.hidden_size, kv, bias=c.qkv_bias)
         self.o_proj = nn.Linear(width, c.hidden_size, bias=c.o_bias)
         if c.use_qk_norm:
-            self.q_norm, self.k_norm = SluiceRMSNorm(c.head_dim, c.rms_norm_eps), SluiceRMSNorm(c.head_dim, c.rms_norm_eps)
+            self.q_norm = SluiceRMSNorm(c.head_dim, c.rms_norm_eps)
+            self.k_norm = SluiceRMSNorm(c.head_dim, c.rms_norm_eps)
         if c.sdpa_norm:
             self.sdpa_norm = SluiceRMSNorm(c.head_dim, c.rms_norm_eps)
         if c.gate_position != "none":
@@ -140,7 +145,7 @@ class SluiceAttention(nn.Module):
         if c.gate_position != position:
             return y
         act = ACTIVATIONS[c.gate_act]
-        s = self.gate_proj(x).unflatten(-1, self.gate_shape()) if c.gate_input == "hidden" else self.gate_param[None, None]
+        s = self.gate_param[None, None] if c.gate_input == "none" else self.gate_proj(x).unflatten(-1, self.gate_shape())
         if c.gate_sharing == "specific":
             g = act(s)
         else:
@@ -154,7 +159,8 @@ class SluiceAttention(nn.Module):
         v = self.gate(self.v_proj(x).view(shape), x, "value")
         if c.use_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k, v = rotate(q.transpose(1, 2), position_embeddings), rotate(k.transpose(1, 2), position_embeddings), v.transpose(1, 2)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        q, k = rotate(q, position_embeddings), rotate(k, position_embeddings)
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(c._attn_implementation, eager_attention)
@@ -217,8 +223,7 @@ class SluicePreTrainedModel(PreTrainedModel):
         if isinstance(module, SluiceAttention) and hasattr(module, "gate_param"):
             nn.init.zeros_(module.gate_param)
         if isinstance(module, SluiceRotaryEmbedding):
-            init = module.plain_frequencies if module.rope_type == "default" or not module.rotary_dim else ROPE_INIT_FUNCTIONS[module.rope_type]
-            inv_freq, _ = init(module.config, None)
+            inv_freq, _ = module.frequencies()
             module.inv_freq.copy_(inv_freq)
             module.original_inv_freq.copy_(inv_freq)
 
@@ -229,7 +234,8 @@ class SluiceModel(SluicePreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
         self.layers = nn.ModuleList(SluiceDecoderLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = SluiceRMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.rotary_emb = nn.ModuleDict({kind: SluiceRotaryEmbedding(config, kind) for kind in sorted(set(config.layer_types))})
+        kinds = sorted(set(config.layer_types))
+        self.rotary_emb = nn.ModuleDict({kind: SluiceRotaryEmbedding(config, kind) for kind in kinds})
         self.post_init()
 
     def masks(self, **kwargs):

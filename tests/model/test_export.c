@@ -3,8 +3,9 @@
  * logits.
  *
  *     test_model_export write DIR CONFIG_JSON auto|native      (for tests/model/test_transformers.py)
+ *     test_model_export logits DIR
  *
- * makes a model with every weight random, saves it into DIR, and writes DIR/logits.safetensors: input_ids and
+ * The first makes a model with every weight random, saves it into DIR, and writes DIR/logits.safetensors: input_ids and
  * the logits that the loaded model gives for them. */
 #include "support/test_support.h"
 #include "base/file.h"
@@ -78,6 +79,16 @@ static int tool(const char *dir, const char *json, const char *layout) {
     if (st != SLUICE_OK) fprintf(stderr, "%s\n", err.message);
     sluice_model_free(m);
     sluice_model_free(again);
+    return st != SLUICE_OK;
+}
+
+static int logits_tool(const char *dir) {
+    sluice_error err = {0};
+    sluice_model *m = NULL;
+    sluice_status st = sluice_model_load(&m, dir, NULL, &err);
+    if (st == SLUICE_OK) st = write_logits(m, dir, &err);
+    if (st != SLUICE_OK) fprintf(stderr, "%s\n", err.message);
+    sluice_model_free(m);
     return st != SLUICE_OK;
 }
 
@@ -207,6 +218,7 @@ static void repeated_rows_are_checked(void **state) {
 
 int main(int argc, char **argv) {
     if (argc == 5 && !strcmp(argv[1], "write")) return tool(argv[2], argv[3], argv[4]);
+    if (argc == 3 && !strcmp(argv[1], "logits")) return logits_tool(argv[2]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(saved_models_come_back),
                                        cmocka_unit_test(repeated_rows_are_checked),
                                        cmocka_unit_test(layers_must_be_alike)};

@@ -152,3 +152,72 @@ def test_own_class_trains(tmp_path):
     expected = torch.nn.functional.cross_entropy(golden["logits"][:, :-1].flatten(0, 1), ids[:, 1:].flatten())
     assert abs(loss.item() - expected.item()) < 1e-4
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+# The other way: what transformers and torch write is read by Sluice.
+HF = {**{k: SIZES[k] for k in SIZES if k != "head_dim"}, "hidden_size": 32}
+ROPE = {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 16}}
+SAVED = {
+    "llama": (transformers.LlamaConfig, {"attention_bias": True, "tie_word_embeddings": True}, {}),
+    "llama_shards": (transformers.LlamaConfig, {}, {"max_shard_size": "8kB"}),
+    "qwen2_window": (transformers.Qwen2Config, {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}, {}),
+    "qwen3_yarn": (transformers.Qwen3Config, {"head_dim": 16, **ROPE}, {}),
+    "qwen3_5": (transformers.Qwen3_5TextConfig, {"head_dim": 16, "layer_types": ["full_attention"] * 2}, {}),
+    "qwen3_5_interval": (transformers.Qwen3_5TextConfig, {"head_dim": 16, "full_attention_interval": 1}, {}),
+}
+
+
+def transformers_model(name):
+    config_class, extra, _ = SAVED[name]
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config_class(**HF, **extra)).eval()
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            p.copy_(torch.randn_like(p) * 0.2 + (1.0 if "norm" in key and "qwen3_5" not in name else 0.0))
+    return model
+
+
+def compare(tmp_path, model):
+    run = subprocess.run([TOOL, "logits", tmp_path], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    got = load_file(tmp_path / "logits.safetensors")
+    with torch.no_grad():
+        assert (model(got["input_ids"].long()).logits - got["logits"]).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_read_what_transformers_saves(tmp_path, name):
+    model = transformers_model(name)
+    model.save_pretrained(tmp_path, **SAVED[name][2])
+    if "shards" in name:
+        assert not (tmp_path / "model.safetensors").exists()
+    compare(tmp_path, model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_read_what_torch_saves(tmp_path, dtype, zipped):
+    model = transformers_model("llama")
+    with torch.no_grad():
+        for p in model.parameters():  # not model.to(dtype), which would round RoPE's buffers as well
+            p.copy_(p.to(dtype))
+    model.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    state = {k: v.to(dtype) for k, v in model.state_dict().items()}
+    wide = torch.cat([state["model.layers.0.self_attn.k_proj.weight"], state["model.layers.0.self_attn.v_proj.weight"]])
+    rows = len(wide) // 2
+    state["model.layers.0.self_attn.k_proj.weight"], state["model.layers.0.self_attn.v_proj.weight"] = wide[:rows], wide[rows:]
+    state["model.layers.1.mlp.down_proj.weight"] = state["model.layers.1.mlp.down_proj.weight"].t().contiguous().t()
+    torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    compare(tmp_path, model)
+
+
+def test_trained_with_parameters_in_the_pickle(tmp_path):
+    """nn.Parameter objects and an OrderedDict with _metadata, as careless scripts save them."""
+    model = transformers_model("qwen3_yarn")
+    model.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    state = model.state_dict(keep_vars=True)
+    assert hasattr(state, "_metadata")
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    compare(tmp_path, model)
