@@ -30,7 +30,8 @@ typedef struct sluice__schedule {
 
 /* Rate of update `step` >= 1.
  *   step <= warmup: max * step / warmup.      constant: max.
- *   u = (step - warmup) / (total - warmup);  linear: max - (max - min) u;  cosine: min + (max - min)(1 + cos(pi u)) / 2.
+ *   u = (step - warmup) / (total - warmup);  linear: max - (max - min) u;
+ *   cosine: min + (max - min) (1 + cos(pi u)) / 2.
  *   WSD: max until total - decay, then u = (step - (total - decay)) / decay:
  *        max - (max - min) u | max - (max - min) sqrt(u) | the cosine above. */
 double sluice__lr_at(const sluice__schedule *s, int64_t step);
