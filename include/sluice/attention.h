@@ -14,10 +14,11 @@
  * gate may lie inside one fused projection [B, T, q|k|v|gate]. A stride of 0 means packed: all three 0 is a dense
  * [B, T, heads, head_dim]. Nothing is allocated by or kept for the caller; calls from several threads are independent.
  *
- * Refused with SLUICE_ERR_ARGUMENT, naming the argument: sizes below 1, head_dim above 1024, num_heads that num_kv_heads does
- * not divide, kv_len < q_len, scale 0 or not finite, a key_start outside 0..(the query's own position), NULL tensors, negative
- * strides, outputs whose rows overlap. NaN and infinity in the tensors give what arithmetic gives, in the rows that see
- * them; gate logits of +-inf are limits (sigmoid 0 and 1). Outputs must not overlap inputs, except o == y when !gated. */
+ * Refused with SLUICE_ERR_ARGUMENT, naming the argument: sizes below 1, head_dim above 1024, num_heads that num_kv_heads
+ * does not divide, kv_len < q_len, scale 0 or not finite, a key_start outside 0..(the query's own position), NULL tensors,
+ * negative strides, outputs whose rows overlap. Gate logits of +-inf are limits (sigmoid 0 and 1). NaN and infinity in the
+ * other tensors give what arithmetic gives; one in v may also reach queries nearby that do not see its key (0 * NaN).
+ * Outputs must not overlap inputs, except o == y when !gated. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
 #include <stdint.h>

@@ -88,7 +88,7 @@ static void partial_row(const sluice__attention_call *c, int b, int h, int i, in
     if (first < begin) first = begin;
     if (last >= end) last = end - 1;
     score_row(c, b, h, i, first, last, s);
-    for (int j = first; j <= last; j++) top = s[j] > top ? s[j] : top;
+    for (int j = first; j <= last; j++) top = s[j] <= top ? top : s[j]; /* NaN goes on */
     w->top[row] = (float)top;
     w->score0[row] = first == 0 && last >= 0 ? (float)s[0] : -INFINITY;
     memset(out, 0, (size_t)p->head_dim * sizeof *out);
@@ -114,7 +114,7 @@ static void merge_row(const sluice__attention_call *c, int b, int h, int i, cons
     const sluice_attention_params *p = &c->p;
     double top = p->sinks ? (double)p->sinks[h] : -INFINITY, sum = 0.0, score0 = -INFINITY;
     for (int k = 0; k < parts; k++) {
-        if ((double)w->top[row + k * part_size] > top) top = (double)w->top[row + k * part_size];
+        if (!((double)w->top[row + k * part_size] <= top)) top = (double)w->top[row + k * part_size];
         if (w->score0[row + k * part_size] != -INFINITY) score0 = (double)w->score0[row + k * part_size];
     }
     memset(out, 0, (size_t)p->head_dim * sizeof *out);

@@ -184,9 +184,10 @@ void VEC_KERNEL(attention_partial_f32)(const sluice__attention_call *c, int b, i
     }
 }
 
-/* What a row's parts come to: their common maximum, and the sum of weights relative to it (sink included). */
+/* What a row's parts come to: their common maximum, the same or 0 for -inf, and the sum of weights exp(score - base), sink included.
+ * Parts that saw nothing have weight 0; a NaN in one of them survives the product with it. */
 typedef struct row_total {
-    float top, sum, score0;
+    float top, base, sum, score0;
 } row_total;
 
 static float exp_of(float x) {
@@ -197,13 +198,13 @@ static float exp_of(float x) {
 
 static row_total total_of(const sluice__attention_part *w, int parts, int64_t part_size, int64_t row, const float *sink) {
     const float *top = w->top + row, *sum = w->sum + row, *score0 = w->score0 + row;
-    row_total t = {sink ? *sink : -INFINITY, 0.0f, -INFINITY};
+    row_total t = {.top = sink ? *sink : -INFINITY, .score0 = -INFINITY};
     for (int64_t at = 0; at < parts * part_size; at += part_size)
         if (!(top[at] <= t.top)) t.top = top[at]; /* NaN wins */
-    if (t.top == -INFINITY) return t;
-    if (sink) t.sum = exp_of(*sink - t.top);
+    t.base = t.top == -INFINITY ? 0.0f : t.top;
+    if (sink) t.sum = exp_of(*sink - t.base);
     for (int64_t at = 0; at < parts * part_size; at += part_size) {
-        t.sum += sum[at] * exp_of(top[at] - t.top);
+        t.sum += sum[at] * exp_of(top[at] - t.base);
         if (score0[at] != -INFINITY) t.score0 = score0[at];
     }
     return t;
@@ -214,7 +215,7 @@ static float merge_sums(const sluice__attention_call *c, row_total t, int64_t at
     float inverse = t.sum == 0.0f ? 0.0f : 1.0f / t.sum, log_sum[VEC];
     vec_store(log_sum, tile_log(vec_set(t.sum)));
     if (c->lse) c->lse[at] = t.top + log_sum[0];
-    if (c->first_share) c->first_share[at] = t.score0 == -INFINITY ? 0.0f : exp_of(t.score0 - t.top) * inverse;
+    if (c->first_share) c->first_share[at] = t.score0 == -INFINITY ? 0.0f : exp_of(t.score0 - t.base) * inverse;
     return inverse;
 }
 
@@ -228,7 +229,7 @@ static void merge_row(const sluice__attention_call *c, int b, int h, int i, cons
     for (int d = 0; d < p->head_dim; d += VEC) {
         vec sum = vec_zero();
         for (int64_t at = 0; at < parts * part_size; at += part_size) {
-            float top = w->top[row + at], weight = top == -INFINITY ? 0.0f : exp_of(top - t.top);
+            float weight = exp_of(w->top[row + at] - t.base);
             sum = vec_fma(vec_set(weight), vec_load(w->out + at + row * w->stride + d), sum);
         }
         write_piece(p, &to, d, p->head_dim - d < VEC ? p->head_dim - d : VEC, vec_mul(sum, vec_set(inverse)));
