@@ -68,18 +68,24 @@ static bool has_tokenizer(const char *dir) {
     return there;
 }
 
-static sluice_status option_vocabulary(const job *j, int64_t *out, sluice_error *err) {
+/* vocab_size among the options or in config_name; 0 when neither says. */
+static sluice_status wanted_vocabulary(const job *j, int64_t *out, sluice_error *err) {
     json_t *o;
     *out = 0;
     SLUICE__TRY(sluice__model_options_object(&o, j->options, err));
     *out = json_integer_value(json_object_get(o, "vocab_size"));
     json_decref(o);
+    if (*out || !*j->params.config_name) return SLUICE_OK;
+    sluice_config config;
+    SLUICE__TRY(sluice_train_model_config(&config, NULL, &j->params, j->options, 0, err));
+    *out = config.vocab_size;
+    sluice_config_free(&config);
     return SLUICE_OK;
 }
 
 static sluice_status train_tokenizer(job *j, sluice_error *err) {
     int64_t size = j->params.train_tokenizer_vocab_size;
-    if (!size) SLUICE__TRY(option_vocabulary(j, &size, err));
+    if (!size) SLUICE__TRY(wanted_vocabulary(j, &size, err));
     if (!size) size = DEFAULT_VOCABULARY;
     if (size < 1 || size > 1000000)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "vocab_size: found %" PRId64 ", expected 1 to 1000000", size);
@@ -99,6 +105,9 @@ static sluice_status find_tokenizer(job *j, sluice_error *err) {
                        : *p->tokenizer_name                   ? p->tokenizer_name
                        : has_tokenizer(p->model_name_or_path) ? p->model_name_or_path
                                                               : NULL;
+    if (!from && j->texts.count && *p->model_name_or_path)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "tokenizer_name: %s holds no tokenizer.json; name the tokenizer its "
+                            "weights were trained with", p->model_name_or_path);
     if (!from) return j->texts.count ? train_tokenizer(j, err) : SLUICE_OK;
     SLUICE__TRY(sluice_tokenizer_load(&j->tokenizer, from, err));
     sluice__log(SLUICE_LOG_INFO, "tokenizer: %d tokens, from %s", sluice_tokenizer_vocab_size(j->tokenizer), from);

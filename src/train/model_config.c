@@ -94,12 +94,24 @@ static sluice_status check_vocabulary(const sluice_config *config, int needed, s
                         config->vocab_size, needed - 1, needed);
 }
 
+/* A list with one kind for every layer cannot follow another number of layers; when all are alike it need not be there. */
+static void forget_equal_kinds(json_t *o, const json_t *options) {
+    json_t *kinds = json_object_get(o, "layer_types"), *kind;
+    size_t i;
+    if (!json_object_get(options, "num_hidden_layers") || json_object_get(options, "layer_types")) return;
+    json_array_foreach(kinds, i, kind) {
+        if (!json_equal(kind, json_array_get(kinds, 0))) return;
+    }
+    json_object_del(o, "layer_types");
+}
+
 /* The completed object: config_name or nothing, options over it, defaults under it. */
 static sluice_status compose(json_t **out, const sluice_train_params *p, json_t *options, int vocab_size,
                              sluice_error *err) {
     bool based = *p->config_name;
     if (based) SLUICE__TRY(load_base(out, p->config_name, err));
     else if (!(*out = json_object())) return sluice__no_memory(err, 64, "a configuration");
+    forget_equal_kinds(*out, options);
     json_object_update(*out, options);
     if (vocab_size > 0) set_default(*out, "vocab_size", json_integer(vocab_size));
     if (!based) complete(*out, p);

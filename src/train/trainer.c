@@ -184,7 +184,8 @@ static sluice_status leave_out(sluice_trainer *t, const char *why, sluice_error 
 static sluice_status stop(sluice_trainer *t, const char *why, sluice_error *err) {
     drop_gradients(t);
     char kept[SLUICE_TRAIN_PATH + 64] = "";
-    if (t->saved_step >= 0)
+    bool finite = isfinite(t->last.loss) && isfinite(t->last.grad_norm); /* then the run saves this state itself */
+    if (t->saved_step >= 0 && !finite)
         snprintf(kept, sizeof kept, "; the last checkpoint is %s/checkpoints/step-%" PRId64, t->params.output_dir,
                  t->saved_step);
     if (t->begun && *t->params.output_dir) sluice__run_log_event(&t->log, "stop", t->state.step, t->last.loss, why);

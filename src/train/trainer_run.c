@@ -5,6 +5,7 @@
 #include "train/trainer.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 /* ---- evaluation ---- */
 
@@ -144,12 +145,17 @@ static sluice_status interrupted(run *r, sluice_error *err) {
 
 /* A spike that stops the run leaves a checkpoint of the state before it; the weights are good. */
 static sluice_status stopped(run *r, sluice_status st, sluice_error *err) {
+    sluice_trainer *t = r->t;
     if (st != SLUICE_ERR_NUMERIC || !r->writes) return st;
-    sluice_error ignored;
-    if (isfinite(r->t->last.loss) && isfinite(r->t->last.grad_norm)) sluice_trainer_save(r->t, &ignored);
-    sluice__run_log_flush(&r->t->log, false, NULL);
-    (void)err;
-    return st;
+    sluice__run_log_flush(&t->log, false, NULL);
+    if (!isfinite(t->last.loss) || !isfinite(t->last.grad_norm)) return st;
+    char reason[512];
+    sluice_error failure = {0};
+    snprintf(reason, sizeof reason, "%.400s", err ? err->message : "");
+    if (sluice_trainer_save(t, &failure) != SLUICE_OK)
+        return sluice__fail(err, st, "%s; no checkpoint: %.400s", reason, failure.message);
+    return sluice__fail(err, st, "%s; %s/checkpoints/step-%" PRId64 " is the state before it", reason,
+                        t->params.output_dir, t->state.step);
 }
 
 static sluice_status all_steps(run *r, sluice_error *err) {

@@ -256,7 +256,7 @@ static void configurations_from_options(void **state) {
     static const char llama[] =
         "{\"model_type\": \"llama\", \"vocab_size\": 600, \"hidden_size\": 64, \"intermediate_size\": 96, "
         "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"rms_norm_eps\": 1e-5, "
-        "\"max_position_embeddings\": 128, \"tie_word_embeddings\": false}";
+        "\"max_position_embeddings\": 128, \"tie_word_embeddings\": false, \"layer_types\": [\"full_attention\"]}";
     put("config.json", llama, strlen(llama));
     snprintf(p.config_name, sizeof p.config_name, "%s", dir);
     assert_ok_err(sluice_train_model_config(&c, NULL, &p, "{\"num_hidden_layers\": 3}", 500, &err), &err);

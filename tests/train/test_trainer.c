@@ -326,6 +326,7 @@ static void spikes_are_handled_as_asked(void **state) {
     f = make(spike_params(SLUICE_ON_SPIKE_STOP), from, 4 * T);
     assert_int_equal(sluice_trainer_run(f.trainer, NULL, &err), SLUICE_ERR_NUMERIC);
     assert_non_null(strstr(err.message, "step 61: loss spike"));
+    assert_non_null(strstr(err.message, "checkpoints/step-60 is the state before it"));
     sluice_train_params p = f.p;
     unmake(&f);
     p.on_spike = SLUICE_ON_SPIKE_SKIP; /* the checkpoint before the spike was written: continue behind it */
