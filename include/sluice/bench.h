@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measurements of this machine: kernels, matrix products, training steps, beside the peak that the same run reaches.
- * Times are the best of several, because other programs only ever make a run slower. Threads: sluice_set_num_threads. */
+/* Measurements of this machine: kernels, matrix products, training steps, beside the peak that the same run
+ * reaches. Times are the best of several, because other programs only ever make a run slower. Threads:
+ * sluice_set_num_threads. */
 #ifndef SLUICE_BENCH_H
 #define SLUICE_BENCH_H
 #include <stdint.h>
@@ -47,8 +48,8 @@ typedef struct sluice_bench_train_row {
     double adamw_seconds, adamw_gbs;       /* best; at 28 bytes a parameter */
 } sluice_bench_train_row;
 enum { SLUICE_BENCH_GATES = 3 };
-/* rows receives one entry per gate (at most SLUICE_BENCH_GATES), *count their number. All gates are held in memory at once
- * and take turns, so that a slow moment of the machine hits all of them. */
+/* rows receives one entry per gate (at most SLUICE_BENCH_GATES), *count their number. All gates are held in memory
+ * at once and take turns, so that a slow moment of the machine hits all of them. */
 sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_bench_train_row *rows, int *count,
                                  sluice_error *err);
 

@@ -18,15 +18,16 @@ typedef struct options {
 
 /* Collects rows as JSON, or prints them. */
 typedef struct sink {
-    json_t *rows;       /* NULL: print */
-    double peak;        /* of products, GFLOP/s; 0 when rows have no share of it */
+    json_t *rows; /* NULL: print */
+    double peak;  /* of products, GFLOP/s; 0 when rows have no share of it */
 } sink;
 
 static void take_row(void *user, const sluice_bench_row *row) {
     sink *s = user;
     if (s->rows) {
-        json_array_append_new(s->rows, json_pack("{s:s, s:s, s:f, s:s, s:f}", "name", row->name, s->peak > 0 ? "what" : "level",
-                                                 row->level, "rate", row->rate, "unit", row->unit, "seconds", row->seconds));
+        json_array_append_new(s->rows, json_pack("{s:s, s:s, s:f, s:s, s:f}", "name", row->name,
+                                                 s->peak > 0 ? "what" : "level", row->level, "rate", row->rate,
+                                                 "unit", row->unit, "seconds", row->seconds));
     } else if (s->peak > 0) {
         printf("%-20s %-38s %8.1f %s  %5.1f %% of peak  %10.1f us\n", row->name, row->level, row->rate, row->unit,
                100 * row->rate / s->peak, 1e6 * row->seconds);
@@ -43,8 +44,8 @@ static void print_machine(const sluice_bench_machine *m) {
 static json_t *machine_json(const sluice_bench_machine *m) {
     char cpu[256];
     sluice_cpu_describe(cpu, sizeof cpu);
-    return json_pack("{s:s, s:i, s:f, s:f}", "cpu", cpu, "threads", m->threads, "gemm_gflops", m->gemm_gflops, "copy_gbs",
-                     m->copy_gbs);
+    return json_pack("{s:s, s:i, s:f, s:f}", "cpu", cpu, "threads", m->threads, "gemm_gflops", m->gemm_gflops,
+                     "copy_gbs", m->copy_gbs);
 }
 
 static int print_json(json_t *root) {
@@ -57,7 +58,8 @@ static int print_json(json_t *root) {
 static int bench_kernels(const options *o, sluice_error *err) {
     sluice_bench_machine m;
     if (sluice_bench_machine_run(&m, err) != SLUICE_OK) return cli_fail("bench", err);
-    sink kernels = {.rows = o->common.json ? json_array() : NULL}, products = {kernels.rows ? json_array() : NULL, m.gemm_gflops};
+    sink kernels = {.rows = o->common.json ? json_array() : NULL},
+         products = {kernels.rows ? json_array() : NULL, m.gemm_gflops};
     if (!kernels.rows) print_machine(&m), printf("\nkernels, one thread:\n");
     sluice_status st = sluice_bench_kernels(o->seconds, take_row, &kernels, err);
     if (!kernels.rows) printf("\nmatrix products, %d thread%s:\n", m.threads, m.threads == 1 ? "" : "s");
@@ -68,30 +70,36 @@ static int bench_kernels(const options *o, sluice_error *err) {
         return cli_fail("bench", err);
     }
     if (!kernels.rows) return CLI_OK;
-    return print_json(json_pack("{s:o, s:o, s:o}", "machine", machine_json(&m), "kernels", kernels.rows, "products", products.rows));
+    return print_json(json_pack("{s:o, s:o, s:o}", "machine", machine_json(&m), "kernels", kernels.rows, "products",
+                                products.rows));
 }
 
-static void print_train_row(const sluice_bench_train_row *r, const sluice_bench_machine *m, double ungated) {
+/* base: the row without gate, NULL for that row itself and when there is none. */
+static void print_train_row(const sluice_bench_train_row *r, const sluice_bench_machine *m,
+                            const sluice_bench_train_row *base) {
     double floor = 28.0 * (double)r->parameters / m->copy_gbs / 1e9;
-    printf("%-13s %-12s %8.1f tok/s (median %.1f)  %5.1f %% of peak  step %.1f ms  AdamW %.1f ms = %.2f x floor", r->shape,
-           r->gate, (double)r->tokens / r->best_seconds, (double)r->tokens / r->median_seconds,
+    printf("%-13s %-12s %8.1f tok/s (median %.1f)  %5.1f %% of peak  step %.1f ms  AdamW %.1f ms = %.2f x floor",
+           r->shape, r->gate, (double)r->tokens / r->best_seconds, (double)r->tokens / r->median_seconds,
            100 * r->flops / r->best_seconds / 1e9 / m->gemm_gflops, 1e3 * r->best_seconds, 1e3 * r->adamw_seconds,
            r->adamw_seconds / floor);
-    if (ungated > 0) printf("  %+.1f %% time", 100 * (r->best_seconds / ungated - 1));
+    if (base)
+        printf("  %+.1f %% time for %+.1f %% products", 100 * (r->best_seconds / base->best_seconds - 1),
+               100 * (r->flops / base->flops - 1));
     printf("\n");
 }
 
 static json_t *train_row_json(const sluice_bench_train_row *r, const sluice_bench_machine *m) {
-    return json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "shape", r->shape, "gate", r->gate, "parameters",
-                     (json_int_t)r->parameters, "tokens_per_second", (double)r->tokens / r->best_seconds,
-                     "tokens_per_second_median", (double)r->tokens / r->median_seconds, "step_ms", 1e3 * r->best_seconds,
-                     "share_of_gemm_peak", r->flops / r->best_seconds / 1e9 / m->gemm_gflops, "adamw_ms",
-                     1e3 * r->adamw_seconds, "adamw_over_floor",
-                     r->adamw_seconds * m->copy_gbs * 1e9 / (28.0 * (double)r->parameters));
+    return json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "shape", r->shape, "gate", r->gate,
+                     "parameters", (json_int_t)r->parameters, "tokens_per_second",
+                     (double)r->tokens / r->best_seconds, "tokens_per_second_median",
+                     (double)r->tokens / r->median_seconds, "step_ms", 1e3 * r->best_seconds, "share_of_gemm_peak",
+                     r->flops / r->best_seconds / 1e9 / m->gemm_gflops, "adamw_ms", 1e3 * r->adamw_seconds,
+                     "adamw_over_floor", r->adamw_seconds * m->copy_gbs * 1e9 / (28.0 * (double)r->parameters));
 }
 
 /* One shape: the machine again, right before, then its gates in turn. */
-static sluice_status bench_shape(const options *o, const char *shape, json_t *rows, sluice_bench_machine *m, sluice_error *err) {
+static sluice_status bench_shape(const options *o, const char *shape, json_t *rows, sluice_bench_machine *m,
+                                 sluice_error *err) {
     sluice_bench_train_params p = {shape, o->gates, o->steps, o->warmup};
     sluice_bench_train_row r[SLUICE_BENCH_GATES];
     sluice_bench_machine after;
@@ -106,7 +114,7 @@ static sluice_status bench_shape(const options *o, const char *shape, json_t *ro
     for (int i = 0; i < count; i++) {
         bool compare = i > 0 && !strcmp(r[0].gate, "none");
         if (rows) json_array_append_new(rows, train_row_json(&r[i], m));
-        else print_train_row(&r[i], m, compare ? r[0].best_seconds : 0);
+        else print_train_row(&r[i], m, compare ? &r[0] : NULL);
     }
     return SLUICE_OK;
 }
@@ -128,29 +136,36 @@ int cmd_bench(int argc, const char **argv) {
     options o = {.seconds = 0.2, .gates = NULL, .steps = 8, .warmup = 2};
     char *gates = NULL;
     struct poptOption table[] = {
-        {"seconds", '\0', POPT_ARG_DOUBLE | POPT_ARGFLAG_SHOW_DEFAULT, &o.seconds, 0, "kernels: time to try each kernel and product", "S"},
+        {"seconds", '\0', POPT_ARG_DOUBLE | POPT_ARGFLAG_SHOW_DEFAULT, &o.seconds, 0,
+         "kernels: time to try each kernel and product", "S"},
         {"shape", '\0', POPT_ARG_STRING, &o.shape, 0,
-         "train: MODEL:BATCHxTOKENS, MODEL 124M or small (default: 124M:4x64, 124M:4x256, 124M:1x1024, small:16x256)", "SHAPE"},
+         "train: MODEL:BATCHxTOKENS, MODEL 124M or small (default: 124M:4x64, 124M:4x256, 124M:1x1024, "
+         "small:16x256)",
+         "SHAPE"},
         {"gates", '\0', POPT_ARG_STRING, &gates, 0,
          "train: comma-separated list of none, headwise, elementwise (default: all three)", "LIST"},
         {"steps", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.steps, 0, "train: timed steps of each", "N"},
-        {"warmup", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.warmup, 0, "train: steps before timing starts", "N"},
+        {"warmup", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.warmup, 0,
+         "train: steps before timing starts", "N"},
         CLI_COMMON_OPTIONS(&o.common),
         POPT_TABLEEND};
     int rc;
-    poptContext ctx = cli_parse(argc, argv, table, "kernels|train [OPTIONS]",
-                                "Measures this machine. `kernels`: the peak of matrix products, the copy bandwidth, every kernel in "
-                                "every version, the products of training and decoding. `train`: training steps of fixed models, in "
-                                "tokens a second, as a share of the peak measured in the same run, with and without gates in turn.",
-                                "  sluice bench kernels\n  sluice bench train --threads 2 --shape 124M:4x64 --json", &rc);
+    poptContext ctx = cli_parse(
+        argc, argv, table, "kernels|train [OPTIONS]",
+        "Measures this machine. `kernels`: the peak of matrix products, the copy bandwidth, every kernel in "
+        "every version, the products of training and decoding. `train`: training steps of fixed models, in "
+        "tokens a second, as a share of the peak measured in the same run, with and without gates in turn.",
+        "  sluice bench kernels\n  sluice bench train --threads 2 --shape 124M:4x64 --json", &rc);
     if (!ctx) return rc;
     sluice_error err = {0};
     const char *what = poptGetArg(ctx), *more = poptGetArg(ctx);
     o.gates = gates ? gates : "none,headwise,elementwise";
     if (!what || more || (strcmp(what, "kernels") && strcmp(what, "train")))
         rc = cli_usage("bench", "found %s, expected kernels or train", more ? more : what ? what : "nothing");
-    else if (!(o.seconds > 0 && o.seconds <= 3600)) rc = cli_usage("bench", "--seconds: found %g, expected above 0, at most 3600", o.seconds);
-    else if ((rc = cli_start(&o.common)) == CLI_OK) rc = !strcmp(what, "train") ? bench_train(&o, &err) : bench_kernels(&o, &err);
+    else if (!(o.seconds > 0 && o.seconds <= 3600))
+        rc = cli_usage("bench", "--seconds: found %g, expected above 0, at most 3600", o.seconds);
+    else if ((rc = cli_start(&o.common)) == CLI_OK)
+        rc = !strcmp(what, "train") ? bench_train(&o, &err) : bench_kernels(&o, &err);
     free(gates);
     free(o.shape);
     free(o.common.cpu);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long threads that wait for each other spin. GNU OpenMP lets them spin for milliseconds, which is best on an idle
- * machine by a little, and a disaster beside any other program: the thread that they wait for is not running, because they
- * are (training a small model on two busy cores: 170-410 tokens/s; with a short spin 630-1060). The limit can be set by an
- * environment variable only, which the OpenMP library reads before main starts; so the program starts itself once more. */
+/* How long threads that wait for each other spin. GNU OpenMP lets them spin for milliseconds, which is best on an
+ * idle machine by a little, and a disaster beside any other program: the thread that they wait for is not running,
+ * because they are (training a small model on two busy cores: 170-410 tokens/s; with a short spin 630-1060). The
+ * limit can be set by an environment variable only, which the OpenMP library reads before main starts; so the
+ * program starts itself once more. */
 #include "cli/cli.h"
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AdamW in one pass over parameters, moments and gradients: reference, in the order of operations of torch.optim.AdamW.
- * The pass is bound by memory: 28 bytes per parameter (read p, m, v, g; write p, m, v), 32 when it clears g too. */
+/* AdamW in one pass over parameters, moments and gradients: reference, in the order of operations of
+ * torch.optim.AdamW. The pass is bound by memory: 28 bytes per parameter (read p, m, v, g; write p, m, v), 32 when
+ * it clears g too. */
 #include "kernels/kernels.h"
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timing of the machine, of kernels and of matrix products. Kernel calls come from cases.c, so every kernel that the checker
- * knows is timed too. */
+/* Timing of the machine, of kernels and of matrix products. Kernel calls come from cases.c, so every kernel that
+ * the checker knows is timed too. */
 #include "sluice/bench.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -24,7 +24,8 @@ static double peak_seconds(const float *a, const float *b, float *c) {
     double best = INFINITY;
     for (int i = 0; i < ROUNDS; i++) {
         double start = sluice__now();
-        sluice__gemm_f32(false, false, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, 1, a, PEAK_SIZE, b, PEAK_SIZE, 0, c, PEAK_SIZE);
+        sluice__gemm_f32(false, false, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, 1, a, PEAK_SIZE, b, PEAK_SIZE, 0, c,
+                         PEAK_SIZE);
         best = fmin(best, sluice__now() - start);
     }
     return best;
@@ -44,7 +45,8 @@ static double copy_seconds(float *to, float *from) {
 
 sluice_status sluice_bench_machine_run(sluice_bench_machine *out, sluice_error *err) {
     size_t floats = COPY_FLOATS;
-    float *a = sluice__calloc(floats, sizeof *a, SLUICE__MEM_OTHER), *b = sluice__calloc(floats, sizeof *b, SLUICE__MEM_OTHER);
+    float *a = sluice__calloc(floats, sizeof *a, SLUICE__MEM_OTHER),
+          *b = sluice__calloc(floats, sizeof *b, SLUICE__MEM_OTHER);
     float *c = sluice__calloc(PEAK_SIZE * PEAK_SIZE, sizeof *c, SLUICE__MEM_OTHER);
     sluice_status st = SLUICE_OK;
     if (a && b && c) {
@@ -70,7 +72,8 @@ typedef struct named_case {
 } named_case;
 enum { VERSIONS_NONE, VERSIONS_BOTH };
 static const named_case cases[] = {
-#define KERNEL(name, versions, result, parameters) {#name, &sluice__case_##name, VERSIONS_##versions != VERSIONS_NONE},
+#define KERNEL(name, versions, result, parameters)                                                                 \
+    {#name, &sluice__case_##name, VERSIONS_##versions != VERSIONS_NONE},
 #include "kernels/kernels.def"
 #undef KERNEL
 };
@@ -79,7 +82,8 @@ typedef struct level {
     const char *name;
     unsigned flags;
 } level;
-static const level levels[] = {{"ref", 0}, {"avx2", SLUICE_CPU_AVX2}, {"avx512", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512}};
+static const level levels[] = {
+    {"ref", 0}, {"avx2", SLUICE_CPU_AVX2}, {"avx512", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512}};
 
 static void free_operands(void **op) {
     for (int i = 0; i < SLUICE__CASE_OPERANDS; i++) sluice__free(op[i]);
@@ -119,7 +123,8 @@ sluice_status sluice_bench_kernels(double seconds, sluice_bench_fn fn, void *use
             sluice__kernels k;
             sluice__kernels_choose(&k, levels[l].flags);
             double best = case_seconds(c, &k, op, seconds);
-            fn(user, &(sluice_bench_row){cases[i].name, levels[l].name, c->bytes > 0 ? "GB/s" : "GFLOP/s", work / best / 1e9, best});
+            fn(user, &(sluice_bench_row){cases[i].name, levels[l].name, c->bytes > 0 ? "GB/s" : "GFLOP/s",
+                                         work / best / 1e9, best});
         }
         free_operands(op);
     }
@@ -178,7 +183,9 @@ sluice_status sluice_bench_products(double seconds, sluice_bench_fn fn, void *us
         sluice__free(a);
         sluice__free(b);
         sluice__free(c);
-        if (best == 0) return sluice__no_memory(err, (size_t)(a_count + b_count + c_count) * sizeof(float), "a product to time");
+        if (best == 0)
+            return sluice__no_memory(err, (size_t)(a_count + b_count + c_count) * sizeof(float),
+                                     "a product to time");
         fn(user, &(sluice_bench_row){name, p->what, "GFLOP/s", 2.0 * p->m * p->n * p->k / best / 1e9, best});
     }
     return SLUICE_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One case per kernel: operands, tolerance with its reason, a shape to time. Tolerances are relative; a single rounding is
- * 6e-8. `floor` 1 is for sums, whose error follows the largest terms; 0 asks for relative accuracy of each element. */
+/* One case per kernel: operands, tolerance with its reason, a shape to time. Tolerances are relative; a single
+ * rounding is 6e-8. `floor` 1 is for sums, whose error follows the largest terms; 0 asks for relative accuracy of
+ * each element. */
 #include "kernels/cases.h"
 #include <math.h>
 #include <string.h>
@@ -121,15 +122,15 @@ const sluice__kernel_case sluice__case_first_nonfinite_f32 = {
 
 /* variant: bit 0 without weight, bit 1 the 1 + w flavour, bit 2 without rstd */
 static void run_rms_norm(table *k, shape *s, void **op) {
-    k->rms_norm_f32(op[0], s->variant & 4 ? NULL : op[1], op[2], s->variant & 1 ? NULL : op[3], s->rows, s->dim, 1e-6f,
-                    s->variant & 2 ? 1 : 0);
+    k->rms_norm_f32(op[0], s->variant & 4 ? NULL : op[1], op[2], s->variant & 1 ? NULL : op[3], s->rows, s->dim,
+                    1e-6f, s->variant & 2 ? 1 : 0);
 }
 const sluice__kernel_case sluice__case_rms_norm_f32 = {
     "nrnd", 8, FINITE_INPUTS, 1e-6, 0, 0, 8, {64, 768, 0, 0}, NULL, run_rms_norm};
 
 static void run_add_rms_norm(table *k, shape *s, void **op) {
-    k->add_rms_norm_f32(op[0], op[1], s->variant & 4 ? NULL : op[2], op[3], op[4], s->variant & 1 ? NULL : op[5], s->rows,
-                        s->dim, 1e-6f, s->variant & 2 ? 1 : 0);
+    k->add_rms_norm_f32(op[0], op[1], s->variant & 4 ? NULL : op[2], op[3], op[4], s->variant & 1 ? NULL : op[5],
+                        s->rows, s->dim, 1e-6f, s->variant & 2 ? 1 : 0);
 }
 const sluice__kernel_case sluice__case_add_rms_norm_f32 = {
     "nnrnnd", 8, FINITE_INPUTS, 1e-6, 0, 0, 16, {64, 768, 0, 0}, NULL, run_add_rms_norm};
@@ -146,7 +147,8 @@ static void prepare_rms_norm_backward(shape *s, void **op) {
     limit(op[5], s->rows, 3);
 }
 const sluice__kernel_case sluice__case_rms_norm_backward_f32 = {
-    "ndnndr", 16, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 16, {64, 768, 0, 0}, prepare_rms_norm_backward, run_rms_norm_backward};
+    "ndnndr", 16, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 16, {64, 768, 0, 0}, prepare_rms_norm_backward,
+    run_rms_norm_backward};
 
 /* variant: bit 0 norm, bit 1 without weight, bits 2-3 rotation: none, a quarter, all but the last pair, all */
 static sluice__norm_rope norm_rope_of(shape *s, const float *weight, const float *cosine, const float *sine,
@@ -155,8 +157,8 @@ static sluice__norm_rope norm_rope_of(shape *s, const float *weight, const float
     int half = rotation == 1 ? pairs / 4 : rotation == 2 && pairs > 1 ? pairs - 1 : pairs;
     bool rotate = rotation && half;
     return (sluice__norm_rope){.rows = s->rows, .heads = 2, .head_dim = (int)s->dim, .rotary_dim = 2 * half,
-                               .norm = s->variant & 1, .weight = s->variant & 2 ? NULL : weight, .eps = 1e-6f, .offset = 1,
-                               .cos = rotate ? cosine : NULL, .sin = rotate ? sine : NULL, .position = position};
+                               .norm = s->variant & 1, .weight = s->variant & 2 ? NULL : weight, .eps = 1e-6f,
+                               .offset = 1, .cos = rotate ? cosine : NULL, .sin = rotate ? sine : NULL, .position = position};
 }
 
 static void run_norm_rope(table *k, shape *s, void **op) {
@@ -172,8 +174,8 @@ static void run_norm_rope_backward(table *k, shape *s, void **op) {
     const float *rstd = op[0];
     bool norm = p.norm;
     float *dweight = norm && p.weight ? op[2] : NULL;
-    k->norm_rope_backward_f32(&p, op[1], 2 * s->dim + 3, dweight, op[3], 2 * s->dim + 3, op[3], 2 * s->dim + 3, rstd, 0,
-                              s->rows);
+    int64_t stride = 2 * s->dim + 3;
+    k->norm_rope_backward_f32(&p, op[1], stride, dweight, op[3], stride, op[3], stride, rstd, 0, s->rows);
 }
 static void prepare_norm_rope_backward(shape *s, void **op) {
     sluice__norm_rope p = norm_rope_of(s, NULL, NULL, NULL, NULL);
@@ -241,7 +243,8 @@ const sluice__kernel_case sluice__case_gelu_backward_f32 = {
 
 /* variant: bit 0 without gradient, bit 1 without `correct` */
 static void run_softmax_nll(table *k, shape *s, void **op) {
-    k->softmax_nll_f32(op[0], op[1], op[2], s->variant & 2 ? NULL : op[3], s->rows, s->dim, s->variant & 1 ? 0 : 0.25f);
+    k->softmax_nll_f32(op[0], op[1], op[2], s->variant & 2 ? NULL : op[3], s->rows, s->dim,
+                       s->variant & 1 ? 0 : 0.25f);
 }
 static void prepare_softmax_nll(shape *s, void **op) { make_ids(op[1], s->rows, s->dim, true); }
 const sluice__kernel_case sluice__case_softmax_nll_f32 = {

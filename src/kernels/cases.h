@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How to call each kernel on synthetic operands: what the checker (tests/kernels/test_kernels.c) and the benchmark share.
- * kernels.def asks for one case per kernel, so a kernel without one does not compile. */
+/* How to call each kernel on synthetic operands: what the checker (tests/kernels/test_kernels.c) and the benchmark
+ * share. kernels.def asks for one case per kernel, so a kernel without one does not compile. */
 #ifndef SLUICE_KERNELS_CASES_H
 #define SLUICE_KERNELS_CASES_H
 #include "kernels/kernels.h"

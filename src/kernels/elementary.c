@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementary functions over arrays: references, computed in double and rounded once. The vector versions exist as kernels
- * so that the approximations in vec_<isa>.h, which other kernels inline, are measured against these. */
+/* Elementary functions over arrays: references, computed in double and rounded once. The vector versions exist as
+ * kernels so that the approximations in vec_<isa>.h, which other kernels inline, are measured against these. */
 #include "kernels/kernels.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products, and the linear layer on top of them. This is the one place that calls oneDNN. At the level "ref" the
- * plain C product is used instead, so that a run under SLUICE_CPU=ref owes nothing to any library. */
+/* Matrix products, and the linear layer on top of them. This is the one place that calls oneDNN. At the level "ref"
+ * the plain C product is used instead, so that a run under SLUICE_CPU=ref owes nothing to any library. */
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 #include <dnnl.h>
@@ -26,7 +26,8 @@ static bool onednn_gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_
     int threads = omp_get_max_threads();
     bool alone = threads > 1 && m * n * k < GEMM_ALONE;
     if (alone) omp_set_num_threads(1); /* oneDNN asks for no other limit; the setting is this thread's own */
-    bool done = dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) == dnnl_success;
+    bool done = dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c,
+                           ldc) == dnnl_success;
     if (alone) omp_set_num_threads(threads);
     return done;
 }
@@ -37,12 +38,13 @@ static void own_gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k
     const sluice__kernels *table = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(m * n * k / 8), m, 1,
                   table->gemm_f32(trans_a, trans_b, range.end - range.begin, n, k, alpha,
-                                  a + range.begin * (trans_a ? 1 : lda), lda, b, ldb, beta, c + range.begin * ldc, ldc));
+                                  a + range.begin * (trans_a ? 1 : lda), lda, b, ldb, beta, c + range.begin * ldc,
+                                  ldc));
 }
 
 /* Whether y = x W^T is left to linear_thin_f32. Measured against dnnl_sgemm (docs/speed-log.md): with AVX-512 it is
- * 1.1 to 2.8 times as fast from four rows on, with AVX2 1.2 to 4 times up to eight; oneDNN's own few-row path is better for
- * two and three rows with AVX-512, and its packing pays again from about 48 rows, or for short sums. */
+ * 1.1 to 2.8 times as fast from four rows on, with AVX2 1.2 to 4 times up to eight; oneDNN's own few-row path is
+ * better for two and three rows with AVX-512, and its packing pays again from about 48 rows, or for short sums. */
 static bool thin_pays(int64_t rows, int64_t in) {
     unsigned cpu = sluice_cpu_flags();
     if (rows == 1) return cpu & SLUICE_CPU_AVX2;
@@ -65,7 +67,8 @@ void sluice__gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
         linear_thin(c, ldc, a, lda, b, m, n, k);
         return;
     }
-    if (k <= 0 || reference_wanted() || !onednn_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))
+    if (k <= 0 || reference_wanted() ||
+        !onednn_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))
         own_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
@@ -92,6 +95,7 @@ void sluice__linear_backward_weight(float *dw, float *dbias, const float *dy, in
     sluice__gemm_f32(true, false, out, in, rows, 1, dy, dy_stride, x, x_stride, 1, dw, in);
     if (!dbias) return;
     const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(rows * out), out, 16,
-                  k->column_sums_f32(dbias + range.begin, dy + range.begin, dy_stride, rows, range.end - range.begin));
+    SLUICE__SPLIT(
+        sluice__team(rows * out), out, 16,
+        k->column_sums_f32(dbias + range.begin, dy + range.begin, dy_stride, rows, range.end - range.begin));
 }

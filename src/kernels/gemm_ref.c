@@ -16,7 +16,7 @@ void sluice_gemm_f32_ref(bool trans_a, bool trans_b, int64_t m, int64_t n, int64
     }
 }
 
-void sluice_linear_thin_f32_ref(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w, int64_t rows,
-                                int64_t out, int64_t in) {
+void sluice_linear_thin_f32_ref(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w,
+                                int64_t rows, int64_t out, int64_t in) {
     sluice_gemm_f32_ref(false, true, rows, out, in, 1, x, x_stride, w, in, 0, y, y_stride);
 }

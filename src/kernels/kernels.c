@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choice of kernels. One table per combination of CPU flags is made at its first use and then never changes, so readers
- * need no lock and sluice_cpu_select only switches which table is handed out. */
+/* Choice of kernels. One table per combination of CPU flags is made at its first use and then never changes, so
+ * readers need no lock and sluice_cpu_select only switches which table is handed out. */
 #include "kernels/kernels.h"
 #include <pthread.h>
 #include <stdatomic.h>

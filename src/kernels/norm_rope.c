@@ -65,7 +65,8 @@ void sluice_norm_rope_backward_f32_ref(const sluice__norm_rope *p, float *dx, in
             float *to = dx + r * dx_stride + (int64_t)h * p->head_dim;
             rotate(p, to, dy + r * dy_stride + (int64_t)h * p->head_dim, r, -1);
             if (p->norm)
-                normalise_backward(p, to, dweight, x + r * x_stride + (int64_t)h * p->head_dim, rstd[r * p->heads + h]);
+                normalise_backward(p, to, dweight, x + r * x_stride + (int64_t)h * p->head_dim,
+                                   rstd[r * p->heads + h]);
         }
     }
 }

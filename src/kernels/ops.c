@@ -10,7 +10,8 @@ enum { LINE = 16 }; /* floats of a cache line: parts of flat arrays start at one
 
 void sluice__add(float *y, const float *x, int64_t count) {
     const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(count), count, LINE, k->add_f32(y + range.begin, x + range.begin, range.end - range.begin));
+    SLUICE__SPLIT(sluice__team(count), count, LINE,
+                  k->add_f32(y + range.begin, x + range.begin, range.end - range.begin));
 }
 
 void sluice__scale(float *y, float s, int64_t count) {
@@ -26,8 +27,9 @@ void sluice__clip_forward(float *y, const float *x, float c, int64_t count) {
 
 void sluice__clip_backward(float *dx, const float *dy, const float *x, float c, int64_t count) {
     const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(count), count, LINE,
-                  k->clip_backward_f32(dx + range.begin, dy + range.begin, x + range.begin, c, range.end - range.begin));
+    SLUICE__SPLIT(
+        sluice__team(count), count, LINE,
+        k->clip_backward_f32(dx + range.begin, dy + range.begin, x + range.begin, c, range.end - range.begin));
 }
 
 void sluice__gelu_forward(float *y, const float *x, int64_t count, bool tanh_form) {
@@ -45,8 +47,9 @@ void sluice__gelu_backward(float *dx, const float *dy, const float *x, int64_t c
 
 void sluice__swiglu_forward(float *y, const float *gate_up, int64_t rows, int64_t width) {
     const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(4 * rows * width), rows, 1,
-                  k->swiglu_f32(y + range.begin * width, gate_up + 2 * range.begin * width, range.end - range.begin, width));
+    SLUICE__SPLIT(
+        sluice__team(4 * rows * width), rows, 1,
+        k->swiglu_f32(y + range.begin * width, gate_up + 2 * range.begin * width, range.end - range.begin, width));
 }
 
 void sluice__swiglu_backward(float *dgate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width) {
@@ -56,12 +59,13 @@ void sluice__swiglu_backward(float *dgate_up, const float *dy, const float *gate
                                          gate_up + 2 * range.begin * width, range.end - range.begin, width));
 }
 
-void sluice__softmax_nll(float *logits, const int32_t *labels, float *nll, uint8_t *correct, int64_t rows, int64_t vocab,
-                         float grad_scale) {
+void sluice__softmax_nll(float *logits, const int32_t *labels, float *nll, uint8_t *correct, int64_t rows,
+                         int64_t vocab, float grad_scale) {
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(4 * rows * vocab), rows, 1,
                   k->softmax_nll_f32(logits + range.begin * vocab, labels + range.begin, nll + range.begin,
-                                     correct ? correct + range.begin : NULL, range.end - range.begin, vocab, grad_scale));
+                                     correct ? correct + range.begin : NULL, range.end - range.begin, vocab,
+                                     grad_scale));
 }
 
 void sluice__adamw_step(const sluice__adamw *c, float *p, float *m, float *v, float *g, int64_t count) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The numeric operators that layers call. Each splits its rows over the calling thread's OpenMP team and calls the entry
- * of the kernel table (kernels.h) that suits this CPU; inside a parallel region it runs on the calling thread alone.
- * All are deterministic for a given thread count. Matrices are row-major; `stride` arguments are the distance between
- * rows in floats. Nothing here allocates per call (scratch is per thread and kept) or fails. */
+/* The numeric operators that layers call. Each splits its rows over the calling thread's OpenMP team and calls the
+ * entry of the kernel table (kernels.h) that suits this CPU; inside a parallel region it runs on the calling thread
+ * alone. All are deterministic for a given thread count. Matrices are row-major; `stride` arguments are the
+ * distance between rows in floats. Nothing here allocates per call (scratch is per thread and kept) or fails. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 #include <stdbool.h>
@@ -66,9 +66,10 @@ void sluice__embedding_forward(float *y, const float *table, const int32_t *ids,
 void sluice__embedding_backward(float *dtable, const float *dy, const int32_t *ids, int64_t rows, int64_t dim,
                                 int64_t vocab);
 
-/* For each row of logits [rows, vocab] with labels[r] >= 0: nll[r] = lse(logits[r]) - logits[r,labels[r]]; with `grad_scale`
- * != 0 the row becomes grad_scale * (softmax - onehot(label)), with grad_scale 0 it is left alone. Rows with a negative
- * label get nll 0 and, with gradients, zeros. nll [rows]; correct [rows] (1 when the label is the arg max) may be NULL. */
+/* For each row of logits [rows, vocab] with labels[r] >= 0: nll[r] = lse(logits[r]) - logits[r,labels[r]]; with
+ * `grad_scale` != 0 the row becomes grad_scale * (softmax - onehot(label)), with grad_scale 0 it is left alone.
+ * Rows with a negative label get nll 0 and, with gradients, zeros. nll [rows]; correct [rows] (1 when the label is
+ * the arg max) may be NULL. */
 void sluice__softmax_nll(float *logits, const int32_t *labels, float *nll, uint8_t *correct, int64_t rows, int64_t vocab,
                          float grad_scale);
 

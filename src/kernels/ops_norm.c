@@ -10,21 +10,21 @@ void sluice__rms_norm_forward(float *y, float *rstd, const float *x, const float
                               float eps, float offset) {
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * dim), rows, 1,
-                  k->rms_norm_f32(y + range.begin * dim, rstd ? rstd + range.begin : NULL, x + range.begin * dim, weight,
-                                  range.end - range.begin, dim, eps, offset));
+                  k->rms_norm_f32(y + range.begin * dim, rstd ? rstd + range.begin : NULL, x + range.begin * dim,
+                                  weight, range.end - range.begin, dim, eps, offset));
 }
 
-void sluice__add_rms_norm_forward(float *h, float *y, float *rstd, const float *x, const float *a, const float *weight,
-                                  int64_t rows, int64_t dim, float eps, float offset) {
+void sluice__add_rms_norm_forward(float *h, float *y, float *rstd, const float *x, const float *a,
+                                  const float *weight, int64_t rows, int64_t dim, float eps, float offset) {
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * dim), rows, 1,
-                  k->add_rms_norm_f32(h + range.begin * dim, y + range.begin * dim, rstd ? rstd + range.begin : NULL,
-                                      x + range.begin * dim, a + range.begin * dim, weight, range.end - range.begin, dim,
-                                      eps, offset));
+                  k->add_rms_norm_f32(h + range.begin * dim, y + range.begin * dim,
+                                      rstd ? rstd + range.begin : NULL, x + range.begin * dim,
+                                      a + range.begin * dim, weight, range.end - range.begin, dim, eps, offset));
 }
 
-/* Scratch for the weight-gradient parts of threads 1..threads-1 (thread 0 adds to the result itself), zeroed; *threads
- * drops to 1 when there is no memory. */
+/* Scratch for the weight-gradient parts of threads 1..threads-1 (thread 0 adds to the result itself), zeroed;
+ * *threads drops to 1 when there is no memory. */
 static float *weight_parts(int *threads, int64_t dim, const float *dweight) {
     if (!dweight || *threads == 1) return NULL;
     float *parts = sluice__scratch((size_t)(*threads - 1) * (size_t)dim);
@@ -49,8 +49,8 @@ void sluice__rms_norm_backward(float *dx, float *dweight, const float *dy, const
     float *parts = weight_parts(&threads, dim, dweight);
     SLUICE__SPLIT(threads, rows, 1,
                   k->rms_norm_backward_f32(dx + range.begin * dim, part_of_thread(dweight, parts, dim),
-                                           dy + range.begin * dim, x + range.begin * dim, weight, rstd + range.begin,
-                                           range.end - range.begin, dim, offset, accumulate));
+                                           dy + range.begin * dim, x + range.begin * dim, weight,
+                                           rstd + range.begin, range.end - range.begin, dim, offset, accumulate));
     combine_parts(k, dweight, parts, threads, dim);
 }
 
@@ -61,13 +61,14 @@ void sluice__norm_rope_forward(const sluice__norm_rope *p, float *y, int64_t y_s
                   k->norm_rope_f32(p, y, y_stride, rstd, x, x_stride, range.begin, range.end));
 }
 
-void sluice__norm_rope_backward(const sluice__norm_rope *p, float *dx, int64_t dx_stride, float *dweight, const float *dy,
-                                int64_t dy_stride, const float *x, int64_t x_stride, const float *rstd) {
+void sluice__norm_rope_backward(const sluice__norm_rope *p, float *dx, int64_t dx_stride, float *dweight,
+                                const float *dy, int64_t dy_stride, const float *x, int64_t x_stride,
+                                const float *rstd) {
     const sluice__kernels *k = sluice__kernels_now();
     int threads = sluice__team(p->rows * p->heads * p->head_dim);
     float *parts = weight_parts(&threads, p->head_dim, dweight);
     SLUICE__SPLIT(threads, p->rows, 1,
-                  k->norm_rope_backward_f32(p, dx, dx_stride, part_of_thread(dweight, parts, p->head_dim), dy, dy_stride,
-                                            x, x_stride, rstd, range.begin, range.end));
+                  k->norm_rope_backward_f32(p, dx, dx_stride, part_of_thread(dweight, parts, p->head_dim), dy,
+                                            dy_stride, x, x_stride, rstd, range.begin, range.end));
     combine_parts(k, dweight, parts, threads, p->head_dim);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How operators deal rows out to the OpenMP team of the calling thread. Parts depend on the number of rows and threads
- * only, so results are the same bits for the same thread count. */
+/* How operators deal rows out to the OpenMP team of the calling thread. Parts depend on the number of rows and
+ * threads only, so results are the same bits for the same thread count. */
 #ifndef SLUICE_KERNELS_PARALLEL_H
 #define SLUICE_KERNELS_PARALLEL_H
 #include <omp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Per-thread scratch. A pthread key owns the buffer, because its destructor runs when a thread of the user's ends, which a
- * plain _Thread_local pointer would leak; the thread-local copy beside it makes the usual call two loads. */
+/* Per-thread scratch. A pthread key owns the buffer, because its destructor runs when a thread of the user's ends,
+ * which a plain _Thread_local pointer would leak; the thread-local copy beside it makes the usual call two loads. */
 #include "kernels/scratch.h"
 #include "base/memory.h"
 #include <pthread.h>

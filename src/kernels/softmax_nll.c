@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax and negative log-likelihood of a row of logits, the gradient written over the logits: reference, with sums in
- * double. A row with +infinity or NaN, or with -infinity only, gives NaN, as in PyTorch. */
+/* Softmax and negative log-likelihood of a row of logits, the gradient written over the logits: reference, with
+ * sums in double. A row with +infinity or NaN, or with -infinity only, gives NaN, as in PyTorch. */
 #include "kernels/kernels.h"
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SwiGLU on a fused [gate | up] row: reference. The activation is recomputed in backward, which costs less than storing
- * it would. */
+/* SwiGLU on a fused [gate | up] row: reference. The activation is recomputed in backward, which costs less than
+ * storing it would. */
 #include "kernels/kernels.h"
 #include <math.h>
 
@@ -19,7 +19,8 @@ void sluice_swiglu_f32_ref(float *y, const float *gate_up, int64_t rows, int64_t
 }
 
 /* silu'(x) = sigmoid(x) + silu(x) (1 - sigmoid(x)). */
-void sluice_swiglu_backward_f32_ref(float *dgate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width) {
+void sluice_swiglu_backward_f32_ref(float *dgate_up, const float *dy, const float *gate_up, int64_t rows,
+                                    int64_t width) {
     for (int64_t r = 0; r < rows; r++, dy += width, gate_up += 2 * width, dgate_up += 2 * width) {
         for (int64_t i = 0; i < width; i++) {
             double x = gate_up[i], up = gate_up[width + i], s = sigmoid(x), a = silu(x);

@@ -40,7 +40,8 @@ typedef struct runner {
 } runner;
 
 sluice_bench_train_params sluice_bench_train_default(void) {
-    return (sluice_bench_train_params){.shape = "124M:4x64", .gates = "none,headwise,elementwise", .steps = 8, .warmup = 2};
+    return (sluice_bench_train_params){
+        .shape = "124M:4x64", .gates = "none,headwise,elementwise", .steps = 8, .warmup = 2};
 }
 
 static void runner_free(runner *r) {
@@ -56,8 +57,10 @@ static void runner_free(runner *r) {
 static sluice_status make_model(runner *r, const shape *s, int seq_len, sluice_error *err) {
     char json[512];
     bool gated = strcmp(r->gate, "none") != 0;
-    snprintf(json, sizeof json, "{%s, \"use_qk_norm\": false, \"tie_word_embeddings\": true, \"gate_position\": \"%s\", "
-             "\"gate_granularity\": \"%s\"}", s->options, gated ? "sdpa" : "none", gated ? r->gate : "elementwise");
+    snprintf(json, sizeof json,
+             "{%s, \"use_qk_norm\": false, \"tie_word_embeddings\": true, \"gate_position\": \"%s\", "
+             "\"gate_granularity\": \"%s\"}",
+             s->options, gated ? "sdpa" : "none", gated ? r->gate : "elementwise");
     sluice_train_params params = sluice_train_params_default();
     params.seq_len = seq_len;
     sluice_config config;
@@ -91,7 +94,8 @@ static sluice_status step(runner *r, int batch, int seq_len, bool timed, sluice_
     sluice__input in = {.batch = batch, .seq_len = seq_len, .ids = r->ids, .labels = r->labels};
     sluice__loss loss;
     double start = sluice__now();
-    SLUICE__TRY(sluice__loss_and_grads(r->model, r->ws, &in, NULL, 1.0 / ((double)batch * seq_len), r->grads, &loss, err));
+    SLUICE__TRY(
+        sluice__loss_and_grads(r->model, r->ws, &in, NULL, 1.0 / ((double)batch * seq_len), r->grads, &loss, err));
     double scale = sluice__clip_factor(sluice__grad_norm(r->optimizer, r->grads), 1.0), update = sluice__now();
     sluice__optimizer_step(r->optimizer, sluice__flat_params(r->model), r->grads, 1e-4, scale);
     double end = sluice__now();
@@ -146,14 +150,17 @@ static sluice_status run_all(runner *r, int count, const shape *s, const sluice_
 static sluice_status parse_shape(const char *text, const shape **s, int *batch, int *seq_len, sluice_error *err) {
     const char *colon = text ? strchr(text, ':') : NULL;
     int end = 0;
-    if (colon && sscanf(colon, ":%4dx%6d%n", batch, seq_len, &end) == 2 && !colon[end] && *batch > 0 && *seq_len > 0)
+    if (colon && sscanf(colon, ":%4dx%6d%n", batch, seq_len, &end) == 2 && !colon[end] && *batch > 0 &&
+        *seq_len > 0)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             *s = &shapes[i];
-            if (strlen((*s)->name) == (size_t)(colon - text) && !strncmp(text, (*s)->name, (size_t)(colon - text))) return SLUICE_OK;
+            if (strlen((*s)->name) == (size_t)(colon - text) && !strncmp(text, (*s)->name, (size_t)(colon - text)))
+                return SLUICE_OK;
         }
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT,
-                        "shape: found \"%s\", expected MODEL:BATCHxTOKENS with MODEL 124M or small, for example 124M:4x64",
-                        text ? text : "");
+    return sluice__fail(
+        err, SLUICE_ERR_ARGUMENT,
+        "shape: found \"%s\", expected MODEL:BATCHxTOKENS with MODEL 124M or small, for example 124M:4x64",
+        text ? text : "");
 }
 
 static sluice_status parse_gates(const char *text, runner *r, int *count, sluice_error *err) {
@@ -165,9 +172,10 @@ static sluice_status parse_gates(const char *text, runner *r, int *count, sluice
         at += length;
         if (!*at) return SLUICE_OK;
     }
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT,
-                        "gates: found \"%s\", expected up to %d of none, headwise, elementwise, separated by commas",
-                        text ? text : "", SLUICE_BENCH_GATES);
+    return sluice__fail(
+        err, SLUICE_ERR_ARGUMENT,
+        "gates: found \"%s\", expected up to %d of none, headwise, elementwise, separated by commas",
+        text ? text : "", SLUICE_BENCH_GATES);
 }
 
 sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_bench_train_row *rows, int *count,
@@ -179,7 +187,8 @@ sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_benc
     SLUICE__TRY(parse_shape(p->shape, &s, &batch, &seq_len, err));
     SLUICE__TRY(parse_gates(p->gates, r, count, err));
     if (p->steps < 1 || p->steps > 100000 || p->warmup < 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "steps: found %d (warmup %d), expected at least 1 (0)", p->steps, p->warmup);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "steps: found %d (warmup %d), expected at least 1 (0)",
+                            p->steps, p->warmup);
     sluice_status st = run_all(r, *count, s, p, batch, seq_len, err);
     for (int g = 0; g < *count; g++) {
         if (st == SLUICE_OK) rows[g] = result(&r[g], p->shape, batch, seq_len);

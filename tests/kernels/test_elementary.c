@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exp, sigmoid, tanh and erf against the C library in double, over the whole range of float: every STRIDE-th bit pattern of
- * either sign, then the corners. Errors are counted in units in the last place (ulp) of the right result. */
+/* exp, sigmoid, tanh and erf against the C library in double, over the whole range of float: every STRIDE-th bit
+ * pattern of either sign, then the corners. Errors are counted in units in the last place (ulp) of the right
+ * result. */
 #include "support/test_support.h"
 #include "kernels/kernels.h"
 #include <float.h>
@@ -19,7 +20,8 @@ typedef struct function {
     double (*exact)(double);
     double most_ulp; /* measured over every 17th float: 1.02, 2.34, 1.33, 1.12; rounded up (docs/numerics.md) */
 } function;
-static const function functions[] = {{"exp", exp, 1.1}, {"sigmoid", sigmoid, 2.5}, {"tanh", tanh, 1.5}, {"erf", erf, 1.25}};
+static const function functions[] = {
+    {"exp", exp, 1.1}, {"sigmoid", sigmoid, 2.5}, {"tanh", tanh, 1.5}, {"erf", erf, 1.25}};
 
 typedef void (*kernel)(float *y, const float *x, int64_t count);
 
@@ -31,7 +33,8 @@ static kernel kernel_of(const sluice__kernels *k, int f) {
 /* Results below the smallest normal number may be 0 instead. */
 static double ulps(float got, double want) {
     if (fabs(want) < FLT_MIN) return fabs(got) <= FLT_MIN ? 0 : INFINITY;
-    if (fabs(want) > FLT_MAX) return isinf(got) && (got > 0) == (want > 0) ? 0 : fabs((double)got) >= FLT_MAX ? 0 : INFINITY;
+    if (fabs(want) > FLT_MAX)
+        return isinf(got) && (got > 0) == (want > 0) ? 0 : fabs((double)got) >= FLT_MAX ? 0 : INFINITY;
     int exponent;
     frexp(want, &exponent);
     return fabs(got - want) / ldexp(1, exponent - 24);
@@ -53,7 +56,8 @@ static void whole_range(void **state) {
                     memcpy(&x[n], &b, 4);
                 }
                 kernel_of(&k, f)(y, x, n);
-                for (int i = 0; i < n; i++) worst = fmax(worst, isnan(y[i]) ? INFINITY : ulps(y[i], functions[f].exact(x[i])));
+                for (int i = 0; i < n; i++)
+                    worst = fmax(worst, isnan(y[i]) ? INFINITY : ulps(y[i], functions[f].exact(x[i])));
             }
             printf("%-8s flags %u: %.3f ulp\n", functions[f].name, flags, worst);
             assert_true(worst <= functions[f].most_ulp);
@@ -71,7 +75,8 @@ static void corners(void **state) {
         float y[4][8];
         for (int f = 0; f < 4; f++) kernel_of(&k, f)(y[f], x, 8);
         for (int f = 0; f < 4; f++) assert_true(isnan(y[f][4]));
-        assert_true(y[0][0] == 1 && y[0][2] == INFINITY && y[0][3] == 0 && isfinite(y[0][6]) && y[0][7] == INFINITY);
+        assert_true(y[0][0] == 1 && y[0][2] == INFINITY && y[0][3] == 0 && isfinite(y[0][6]) &&
+                    y[0][7] == INFINITY);
         assert_true(y[1][0] == 0.5f && y[1][2] == 1 && y[1][3] == 0 && y[1][5] > 3e-34f && y[1][5] < 4e-34f);
         for (int f = 2; f < 4; f++) assert_true(y[f][2] == 1 && y[f][3] == -1 && y[f][0] == 0 && y[f][5] == -1);
     }

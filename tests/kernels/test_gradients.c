@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every backward operator against central differences of its forward formula, evaluated in double: the loss is a random
- * weighting of the forward output. The formulas here are written down once more, independently of the kernels. */
+/* Every backward operator against central differences of its forward formula, evaluated in double: the loss is a
+ * random weighting of the forward output. The formulas here are written down once more, independently of the
+ * kernels. */
 #include "support/test_support.h"
 #include "kernels/ops.h"
 #include "sluice/cpu.h"
@@ -40,7 +41,8 @@ static void check_gradient(const char *what, loss_fn loss, void *user, const flo
         double down = loss(at, user);
         at[i] = in[i];
         double want = (up - down) / (2 * STEP), got = (double)grad[i] - (grad_before ? (double)grad_before[i] : 0);
-        if (!(fabs(want - got) <= TOLERANCE * scale)) fail_msg("%s: element %d: found %.9g, expected %.9g", what, i, got, want);
+        if (!(fabs(want - got) <= TOLERANCE * scale))
+            fail_msg("%s: element %d: found %.9g, expected %.9g", what, i, got, want);
     }
 }
 
@@ -85,7 +87,8 @@ static void rms_norm(void **state) {
         for (int i = 0; i < n; i++) direct += (double)y[i] * dy[i];
         assert_true(fabs(direct - norm_loss(in64, &c)) < 1e-4);
         if (!accumulate) memset(before, 0, (size_t)n * sizeof *before);
-        sluice__rms_norm_backward(grad, w ? grad + n : NULL, dy, in, w, rstd, c.rows, c.dim, (float)c.offset, accumulate);
+        sluice__rms_norm_backward(grad, w ? grad + n : NULL, dy, in, w, rstd, c.rows, c.dim, (float)c.offset,
+                                  accumulate);
         check_gradient("rms_norm", norm_loss, &c, in, w ? n + c.dim : n, grad, before);
     }
 }
@@ -134,8 +137,16 @@ static void norm_rope(void **state) {
     const int32_t position[5] = {3, 0, 7, 7, 1};
     for (int variant = 0; variant < 16; variant++) {
         int head_dim = 6 + 2 * variant, rotary = variant & 4 ? head_dim / 4 * 2 : head_dim;
-        rope_case c = {{.rows = 5, .heads = 2, .head_dim = head_dim, .rotary_dim = rotary, .norm = variant & 1,
-                        .eps = 1e-5f, .offset = (variant & 2) ? 1 : 0, .position = position}, 2 * head_dim + 3, dy};
+        rope_case c = {{.rows = 5,
+                        .heads = 2,
+                        .head_dim = head_dim,
+                        .rotary_dim = rotary,
+                        .norm = variant & 1,
+                        .eps = 1e-5f,
+                        .offset = (variant & 2) ? 1 : 0,
+                        .position = position},
+                       2 * head_dim + 3,
+                       dy};
         int n = 5 * c.stride;
         fill(in, n + head_dim, 1.2);
         fill(dy, n, 1);
@@ -144,12 +155,14 @@ static void norm_rope(void **state) {
         sluice__norm_rope_forward(&c.p, y, c.stride, rstd, in, c.stride);
         memset(grad, 0, sizeof grad);
         memset(dw0, 0, sizeof dw0);
-        sluice__norm_rope_backward(&c.p, grad, c.stride, c.p.weight ? grad + n : NULL, dy, c.stride, in, c.stride, rstd);
+        sluice__norm_rope_backward(&c.p, grad, c.stride, c.p.weight ? grad + n : NULL, dy, c.stride, in, c.stride,
+                                   rstd);
         for (int r = 0; r < 5; r++) /* padding is not touched and has no gradient */
             for (int i = 2 * head_dim; i < c.stride; i++) assert_true(grad[r * c.stride + i] == 0);
         check_gradient("norm_rope", rope_loss, &c, in, c.p.weight ? n + head_dim : n, grad, NULL);
         sluice__norm_rope_backward(&c.p, dy, c.stride, NULL, dy, c.stride, in, c.stride, rstd); /* in place */
-        for (int r = 0; r < 5; r++) assert_memory_equal(dy + r * c.stride, grad + r * c.stride, (size_t)head_dim * 8);
+        for (int r = 0; r < 5; r++)
+            assert_memory_equal(dy + r * c.stride, grad + r * c.stride, (size_t)head_dim * 8);
     }
 }
 
@@ -272,11 +285,12 @@ static void linear(void **state) {
 int main(void) {
     static const char *const levels[] = {"ref", "avx2", "avx512"};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rms_norm), cmocka_unit_test(norm_rope), cmocka_unit_test(pointwise),
+        cmocka_unit_test(rms_norm),    cmocka_unit_test(norm_rope), cmocka_unit_test(pointwise),
         cmocka_unit_test(softmax_nll), cmocka_unit_test(linear),
     };
     int failed = 0;
     for (int i = 0; i < 3; i++)
-        if (sluice_cpu_select(levels[i], NULL) == SLUICE_OK) failed += cmocka_run_group_tests_name(levels[i], tests, NULL, NULL);
+        if (sluice_cpu_select(levels[i], NULL) == SLUICE_OK)
+            failed += cmocka_run_group_tests_name(levels[i], tests, NULL, NULL);
     return failed;
 }

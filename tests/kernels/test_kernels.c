@@ -17,6 +17,7 @@
 #include <string.h>
 
 enum { GUARD = 32, MISALIGN = 16, OPERAND_MAX = 1 << 17, MARGIN = 4 };
+enum { VARIANTS = 16 }; /* tried at each size; where there are more they take turns */
 static const float guard_value = -12345.675f;
 
 typedef struct named_case {
@@ -26,7 +27,8 @@ typedef struct named_case {
 } named_case;
 enum { VERSIONS_NONE, VERSIONS_BOTH };
 static const named_case cases[] = {
-#define KERNEL(name, versions, result, parameters) {#name, &sluice__case_##name, VERSIONS_##versions != VERSIONS_NONE},
+#define KERNEL(name, versions, result, parameters)                                                                 \
+    {#name, &sluice__case_##name, VERSIONS_##versions != VERSIONS_NONE},
 #include "kernels/kernels.def"
 #undef KERNEL
 };
@@ -36,7 +38,8 @@ typedef struct level {
     const char *name;
     unsigned flags;
 } level;
-static const level levels[] = {{"ref", 0}, {"avx2", SLUICE_CPU_AVX2}, {"avx512", SLUICE_CPU_AVX512 | SLUICE_CPU_AVX2}};
+static const level levels[] = {
+    {"ref", 0}, {"avx2", SLUICE_CPU_AVX2}, {"avx512", SLUICE_CPU_AVX512 | SLUICE_CPU_AVX2}};
 
 static sluice__rng rng;
 
@@ -53,6 +56,24 @@ static float draw(unsigned input) {
     uint32_t r = sluice__rng_u32(&rng); /* the sum of three uniform numbers looks normal enough */
     float x = (float)((r & 1023) + (r >> 10 & 1023) + (r >> 20 & 1023)) / 341 - 4.5f;
     return input == SLUICE__CASE_LARGE ? x * 100 : input == SLUICE__CASE_TINY ? x * 1e-12f : x;
+}
+
+/* Drawing is slow: each kind of input is drawn once, and operands are read from it at random places. */
+static const unsigned inputs[] = {0, SLUICE__CASE_LARGE, SLUICE__CASE_TINY, SLUICE__CASE_NONFINITE};
+enum { INPUTS = 4, POOL = 40009 };
+static float pool[INPUTS][POOL];
+
+static void start(uint64_t seed) {
+    rng = (sluice__rng){.seed = seed, .stream = 7};
+    for (int i = 0; i < INPUTS; i++)
+        for (int j = 0; j < POOL; j++) pool[i][j] = draw(inputs[i]);
+}
+
+static void fill_floats(float *x, int64_t count, unsigned input) {
+    int kind = 0;
+    while (inputs[kind] != input) kind++;
+    uint64_t at = sluice__rng_below(&rng, POOL);
+    for (int64_t j = 0; j < count; j++, at = at + 1 == POOL ? 0 : at + 1) x[j] = pool[kind][at];
 }
 
 static void place(operands *o, int i, int64_t count, int shift) {
@@ -74,8 +95,8 @@ static void fill(const sluice__kernel_case *c, const sluice__case_shape *s, unsi
         int shift = (int)sluice__rng_below(&rng, MISALIGN);
         assert_true(count + 2 * GUARD + MISALIGN <= OPERAND_MAX);
         place(&want, i, count, shift);
-        float *x = want.op[i];
-        for (int64_t j = 0; j < count; j++) x[j] = zero ? 0 : draw(input);
+        if (zero) memset(want.op[i], 0, (size_t)count * sizeof(float));
+        else fill_floats(want.op[i], count, input);
     }
     if (c->prepare) c->prepare(s, want.op);
     for (int i = 0; c->operands[i]; i++) {
@@ -124,8 +145,8 @@ typedef struct verdict {
     long runs;
 } verdict;
 
-static void try_shape(verdict *v, const sluice__kernels *k, const sluice__kernels *ref, const sluice__kernel_case *c,
-                      sluice__case_shape s, unsigned input, bool zero) {
+static void try_shape(verdict *v, const sluice__kernels *k, const sluice__kernels *ref,
+                      const sluice__kernel_case *c, sluice__case_shape s, unsigned input, bool zero) {
     fill(c, &s, input, zero);
     c->run(ref, &s, want.op);
     c->run(k, &s, got.op);
@@ -134,22 +155,22 @@ static void try_shape(verdict *v, const sluice__kernels *k, const sluice__kernel
     if (r > v->worst) v->worst = r, v->shape = s, v->input = input;
 }
 
-static const unsigned inputs[] = {0, SLUICE__CASE_LARGE, SLUICE__CASE_TINY, SLUICE__CASE_NONFINITE};
-
 /* All sizes 1..2*tile+1 (a tile: four vectors of 16), then some larger ones; inputs and variants rotate. */
 static verdict check(const sluice__kernels *k, const sluice__kernels *ref, const sluice__kernel_case *c) {
     static const int64_t dims[] = {191, 192, 256, 257, 500, 1024, 4097, 9000};
     verdict v = {0};
     bool product = c->bench.depth > 0;
+    int at_once = c->variants < VARIANTS ? c->variants : VARIANTS;
     for (int64_t dim = 1; dim <= 129; dim++) {
-        for (int variant = 0; variant < c->variants; variant++) {
-            unsigned input = inputs[(size_t)(dim + variant) % 4];
-            sluice__case_shape s = {1 + (dim + variant) % 5, dim, 1 + dim * 7 % 41, variant};
-            try_shape(&v, k, ref, c, s, input & c->inputs, false);
+        for (int i = 0; i < at_once; i++) {
+            int variant = (int)((dim * at_once + i) % c->variants);
+            sluice__case_shape s = {1 + (dim + i) % 5, dim, 1 + dim * 7 % 41, variant};
+            try_shape(&v, k, ref, c, s, inputs[(size_t)(dim + i) % 4] & c->inputs, false);
         }
     }
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-        sluice__case_shape s = {product ? 1 + (int64_t)i * 5 : 3, product ? dims[i] / 16 + 1 : dims[i], 100 + (int64_t)i, 0};
+        sluice__case_shape s = {product ? 1 + (int64_t)i * 5 : 3, product ? dims[i] / 16 + 1 : dims[i],
+                                100 + (int64_t)i, 0};
         for (s.variant = 0; s.variant < c->variants; s.variant++) {
             try_shape(&v, k, ref, c, s, inputs[i % 4] & c->inputs, false);
             if (i == 0) try_shape(&v, k, ref, c, s, 0, true);
@@ -161,7 +182,7 @@ static verdict check(const sluice__kernels *k, const sluice__kernels *ref, const
 static void every_version_agrees_with_the_reference(void **state) {
     (void)state;
     const char *seed = getenv("SLUICE_TEST_SEED");
-    rng = (sluice__rng){.seed = seed ? strtoull(seed, NULL, 10) : 1, .stream = 7};
+    start(seed ? strtoull(seed, NULL, 10) : 1);
     sluice__kernels ref, k;
     sluice__kernels_choose(&ref, 0);
     int failed = 0;
@@ -191,6 +212,7 @@ static void checker_sees_errors(void **state) {
     sluice__case_shape s = {2, 5, 0, 0};
     sluice__kernels ref;
     sluice__kernels_choose(&ref, 0);
+    start(1);
     for (int fault = 0; fault < 4; fault++) {
         fill(c, &s, 0, false);
         c->run(&ref, &s, want.op);
@@ -217,12 +239,12 @@ static double seconds_per_call(const sluice__kernel_case *c, const sluice__kerne
 static void bench_case(const named_case *n) {
     void *op[SLUICE__CASE_OPERANDS] = {0};
     const sluice__kernel_case *c = n->c;
-    rng = (sluice__rng){.seed = 1, .stream = 7};
+    start(1);
     for (int i = 0; c->operands[i]; i++) {
         int64_t count = sluice__case_count(&c->bench, c->operands[i]);
         float *x = op[i] = malloc((size_t)count * sizeof *x);
         assert_non_null(x);
-        for (int64_t j = 0; j < count; j++) x[j] = draw(0);
+        fill_floats(x, count, 0);
     }
     if (c->prepare) c->prepare(&c->bench, op);
     double work = (double)(c->bench.rows * c->bench.dim) * (c->bytes > 0 ? c->bytes : 2 * (double)c->bench.depth);

@@ -77,8 +77,16 @@ static void free_inputs(inputs *in) {
 static void run_norms(const inputs *in, results *r) {
     sluice__rms_norm_forward(r->norm, r->rstd, in->x, in->w, ROWS, DIM, 1e-6f, 1);
     sluice__rms_norm_backward(r->dx, r->dweight, in->dy, in->x, in->w, r->rstd, ROWS, DIM, 1, false);
-    sluice__norm_rope p = {.rows = ROWS, .heads = 4, .head_dim = DIM / 4, .rotary_dim = 32, .norm = true, .weight = in->w,
-                           .eps = 1e-6f, .cos = in->cosine, .sin = in->sine, .position = in->position};
+    sluice__norm_rope p = {.rows = ROWS,
+                           .heads = 4,
+                           .head_dim = DIM / 4,
+                           .rotary_dim = 32,
+                           .norm = true,
+                           .weight = in->w,
+                           .eps = 1e-6f,
+                           .cos = in->cosine,
+                           .sin = in->sine,
+                           .position = in->position};
     float rstd[ROWS * 4];
     sluice__norm_rope_forward(&p, r->rope, DIM, rstd, in->x, DIM);
     sluice__norm_rope_backward(&p, r->drope, DIM, r->dhead, in->dy, DIM, in->x, DIM, rstd);
@@ -104,8 +112,14 @@ static void run_rest(const inputs *in, results *r) {
     memcpy(r->p, in->x, sizeof r->p);
     memcpy(r->g, in->dy, sizeof r->g);
     for (int step = 1; step <= 3; step++) {
-        sluice__adamw c = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.5,
-                           .step = step, .zero_grad = step == 3};
+        sluice__adamw c = {.lr = 0.01,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .weight_decay = 0.1,
+                           .grad_scale = 0.5,
+                           .step = step,
+                           .zero_grad = step == 3};
         sluice__adamw_step(&c, r->p, r->m, r->v, r->g, COUNT);
     }
     sluice__linear_forward(r->y, 8, in->x, DIM, in->w, in->table, ROWS, 8, DIM);
@@ -274,8 +288,9 @@ static void softmax_corner_cases(void **state) {
         uint8_t correct[6];
         int32_t labels[6] = {3, 5, 5, 0, 1, -1};
         for (int i = 0; i < 120; i++) x[i / 20][i % 20] = (float)(i % 7);
-        for (int j = 0; j < 20; j++) x[0][j] = j == 3 ? 0 : -INFINITY;  /* certain */
-        for (int j = 0; j < 20; j++) x[1][j] = j == 5 || j == 6 ? 2 : 1; /* a tie: the first wins, as in torch.argmax */
+        for (int j = 0; j < 20; j++) x[0][j] = j == 3 ? 0 : -INFINITY; /* certain */
+        for (int j = 0; j < 20; j++)
+            x[1][j] = j == 5 || j == 6 ? 2 : 1; /* a tie: the first wins, as in torch.argmax */
         for (int j = 0; j < 20; j++) x[2][j] = j == 5 || j == 4 ? 2 : 1;
         for (int j = 0; j < 20; j++) x[3][j] = -INFINITY;
         x[4][1] = -INFINITY;
@@ -321,13 +336,14 @@ static void check_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
     sluice__gemm_f32(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     double most = largest_difference(c, want, m * ldc);
     if (!(most <= 3e-6 * sqrt((double)k + 1) * 10))
-        fail_msg("product %d %d %lld %lld %lld: difference %g", ta, tb, (long long)m, (long long)n, (long long)k, most);
+        fail_msg("product %d %d %lld %lld %lld: difference %g", ta, tb, (long long)m, (long long)n, (long long)k,
+                 most);
     sluice__free(a), sluice__free(b), sluice__free(c), sluice__free(want);
 }
 
 static void products_of_all_shapes(void **state) {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1},   {1, 70, 300}, {2, 33, 257}, {4, 50, 260}, {5, 9, 0},
+    static const int64_t sizes[][3] = {{1, 1, 1},   {1, 70, 300},  {2, 33, 257},  {4, 50, 260},  {5, 9, 0},
                                        {7, 31, 64}, {48, 40, 300}, {49, 40, 300}, {64, 194, 64}, {130, 65, 33}};
     for (int l = 0; l < LEVELS; l++) {
         if (!select_level(l)) continue;

@@ -2,7 +2,8 @@
 /* AdamW in one pass: body for one vec_<isa>.h. Formulas: adamw.c. */
 #include "kernels/kernels.h"
 
-VEC_INLINE void adamw_step(const sluice__adamw_factors *c, float *p, float *m, float *v, float *g, bool zero_grad, int n) {
+VEC_INLINE void adamw_step(const sluice__adamw_factors *c, float *p, float *m, float *v, float *g, bool zero_grad,
+                           int n) {
     vec grad = vec_mul(vec_load_n(g, n), vec_set(c->grad_scale));
     vec first = vec_fma(vec_set(c->beta1), vec_load_n(m, n), vec_mul(vec_set(c->one_minus_beta1), grad));
     vec second = vec_mul(vec_mul(vec_set(c->one_minus_beta2), grad), grad);

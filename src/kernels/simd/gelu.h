@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GELU: body for one vec_<isa>.h. Formulas: gelu.c. Inputs are clamped to +-30 in the factors, where both are saturated,
- * so that no infinity meets a zero. */
+/* GELU: body for one vec_<isa>.h. Formulas: gelu.c. Inputs are clamped to +-30 in the factors, where both are
+ * saturated, so that no infinity meets a zero. */
 #include "kernels/kernels.h"
 
 VEC_INLINE vec clamp(vec x) {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* y = x W^T for a few rows of x: body for one vec_<isa>.h. A general product packs W first, which costs as much as reading
- * it; here each row of W is read once, straight into multiply-adds with a block of rows of x. A block is THIN_ROWS rows by
- * four outputs (a load of W then serves several rows, a load of x four outputs), or one row by eight outputs, which keeps
- * eight streams of W in flight. Bound by memory for one row, by arithmetic from about eight on. */
+/* y = x W^T for a few rows of x: body for one vec_<isa>.h. A general product packs W first, which costs as much as
+ * reading it; here each row of W is read once, straight into multiply-adds with a block of rows of x. A block is
+ * THIN_ROWS rows by four outputs (a load of W then serves several rows, a load of x four outputs), or one row by
+ * eight outputs, which keeps eight streams of W in flight. Bound by memory for one row, by arithmetic from about
+ * eight on. */
 #include "kernels/kernels.h"
 
 /* Accumulators must leave registers for operands: 16 of 32, or 8 of 16. */
 enum { THIN_ROWS = VEC == 16 ? 4 : 2, THIN_COLUMNS = 8 };
 
-VEC_INLINE void thin_step(vec acc[THIN_ROWS][THIN_COLUMNS], const float *x, int64_t x_stride, const float *w, int64_t in,
-                          int rows, int columns, int n) {
+VEC_INLINE void thin_step(vec acc[THIN_ROWS][THIN_COLUMNS], const float *x, int64_t x_stride, const float *w,
+                          int64_t in, int rows, int columns, int n) {
     vec v[THIN_ROWS];
     for (int r = 0; r < rows; r++) v[r] = vec_load_n(x + r * x_stride, n);
     for (int c = 0; c < columns; c++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Per-head RMSNorm and rotary positions: body for one vec_<isa>.h. Norm and rotation of a head are one pass over it, so
- * queries and keys are read once from wherever the projection left them. */
+/* Per-head RMSNorm and rotary positions: body for one vec_<isa>.h. Norm and rotation of a head are one pass over
+ * it, so queries and keys are read once from wherever the projection left them. */
 #include "kernels/kernels.h"
 #include <math.h>
 
@@ -27,8 +27,8 @@ VEC_INLINE vec normed(const sluice__norm_rope *p, const float *x, int i, int n, 
     return p->norm ? vec_mul(vec_mul(v, s), weight_at(p, i, n)) : v;
 }
 
-static void head_forward(const sluice__norm_rope *p, float *y, const float *x, const float *cosine, const float *sine,
-                         int half, vec s) {
+static void head_forward(const sluice__norm_rope *p, float *y, const float *x, const float *cosine,
+                         const float *sine, int half, vec s) {
     for (int i = 0; i < half; i += VEC) {
         int n = lanes(half - i);
         vec a = normed(p, x, i, n, s), b = normed(p, x, i + half, n, s);
@@ -58,8 +58,8 @@ void VEC_KERNEL(norm_rope_f32)(const sluice__norm_rope *p, float *y, int64_t y_s
 }
 
 /* dx = dy turned back: the gradient of the normed head. */
-static void rotate_back(const sluice__norm_rope *p, float *dx, const float *dy, const float *cosine, const float *sine,
-                        int half) {
+static void rotate_back(const sluice__norm_rope *p, float *dx, const float *dy, const float *cosine,
+                        const float *sine, int half) {
     for (int i = 0; i < half; i += VEC) {
         int n = lanes(half - i);
         vec a = vec_load_n(dy + i, n), b = vec_load_n(dy + i + half, n);
@@ -98,7 +98,8 @@ void VEC_KERNEL(norm_rope_backward_f32)(const sluice__norm_rope *p, float *dx, i
         for (int h = 0; h < p->heads; h++) {
             int64_t head = (int64_t)h * p->head_dim;
             float *to = dx + r * dx_stride + head;
-            rotate_back(p, to, dy + r * dy_stride + head, half ? p->cos + at : NULL, half ? p->sin + at : NULL, half);
+            rotate_back(p, to, dy + r * dy_stride + head, half ? p->cos + at : NULL, half ? p->sin + at : NULL,
+                        half);
             if (p->norm) head_norm_backward(p, to, dweight, x + r * x_stride + head, rstd[r * p->heads + h]);
         }
     }

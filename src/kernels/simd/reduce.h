@@ -10,7 +10,8 @@ double VEC_KERNEL(sum_squares_f32)(const float *x, int64_t count) {
         a = vec_double_add_square(a, vec_load(x + i));
         b = vec_double_add_square(b, vec_load(x + i + VEC));
     }
-    for (; i < count; i += VEC) a = vec_double_add_square(a, vec_load_n(x + i, count - i < VEC ? (int)(count - i) : VEC));
+    for (; i < count; i += VEC)
+        a = vec_double_add_square(a, vec_load_n(x + i, count - i < VEC ? (int)(count - i) : VEC));
     return vec_double_sum(a) + vec_double_sum(b);
 }
 

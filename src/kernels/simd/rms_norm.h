@@ -58,8 +58,8 @@ static float add_row(float *h, const float *x, const float *a, int64_t dim) {
     return vec_sum(sum);
 }
 
-void VEC_KERNEL(add_rms_norm_f32)(float *h, float *y, float *rstd, const float *x, const float *a, const float *weight,
-                                  int64_t rows, int64_t dim, float eps, float offset) {
+void VEC_KERNEL(add_rms_norm_f32)(float *h, float *y, float *rstd, const float *x, const float *a,
+                                  const float *weight, int64_t rows, int64_t dim, float eps, float offset) {
     for (int64_t r = 0; r < rows; r++, h += dim, y += dim, x += dim, a += dim) {
         float s = rstd_of_sum(add_row(h, x, a, dim), dim, eps);
         if (rstd) rstd[r] = s;
@@ -81,8 +81,8 @@ static float backward_dot(float *dweight, const float *dy, const float *x, const
 }
 
 /* dx (+)= s (dy w' - x shrink) */
-static void backward_row(float *dx, const float *dy, const float *x, const float *weight, int64_t dim, vec s, vec offset,
-                         vec shrink, bool accumulate) {
+static void backward_row(float *dx, const float *dy, const float *x, const float *weight, int64_t dim, vec s,
+                         vec offset, vec shrink, bool accumulate) {
     for (int64_t i = 0; i < dim; i += VEC) {
         int n = dim - i < VEC ? (int)(dim - i) : VEC;
         vec g = vec_mul(vec_load_n(dy + i, n), weight_at(weight, i, offset, n));
@@ -91,8 +91,9 @@ static void backward_row(float *dx, const float *dy, const float *x, const float
     }
 }
 
-void VEC_KERNEL(rms_norm_backward_f32)(float *dx, float *dweight, const float *dy, const float *x, const float *weight,
-                                       const float *rstd, int64_t rows, int64_t dim, float offset, bool accumulate) {
+void VEC_KERNEL(rms_norm_backward_f32)(float *dx, float *dweight, const float *dy, const float *x,
+                                       const float *weight, const float *rstd, int64_t rows, int64_t dim,
+                                       float offset, bool accumulate) {
     for (int64_t r = 0; r < rows; r++, dx += dim, dy += dim, x += dim) {
         vec s = vec_set(rstd[r]), shift = vec_set(offset);
         float dot = backward_dot(dweight, dy, x, weight, dim, s, shift);

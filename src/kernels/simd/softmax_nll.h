@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax and negative log-likelihood: body for one vec_<isa>.h. A row of logits (200 kB for a vocabulary of 50k) stays in
- * the second-level cache for its passes: maximum; exponentials and their sum; scaling to the gradient. The second pass
- * leaves the exponentials in the row, so that the third multiplies instead of computing them again. */
+/* Softmax and negative log-likelihood: body for one vec_<isa>.h. A row of logits (200 kB for a vocabulary of 50k)
+ * stays in the second-level cache for its passes: maximum; exponentials and their sum; scaling to the gradient. The
+ * second pass leaves the exponentials in the row, so that the third multiplies instead of computing them again. */
 #include "kernels/kernels.h"
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moving rows of a strided tensor into tiles: transposed (rows become lanes) or padded to whole vectors. Written in the
- * words of x86/tile_<isa>.h. */
+/* Moving rows of a strided tensor into tiles: transposed (rows become lanes) or padded to whole vectors. Written in
+ * the words of x86/tile_<isa>.h. */
 #ifndef SLUICE_KERNELS_SIMD_TILE_ROWS_H
 #define SLUICE_KERNELS_SIMD_TILE_ROWS_H
 #include <stdbool.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exp, sigmoid, tanh, erf on a vec, written on the primitives of vec_<isa>.h, which includes this file. Polynomials are
- * minimax fits (Lawson iteration) with an error far below rounding; measured errors are in docs/numerics.md. NaN in, NaN
- * out; results below the smallest normal float are 0, because denormals cost a hundred cycles each in what follows. */
+/* exp, sigmoid, tanh, erf on a vec, written on the primitives of vec_<isa>.h, which includes this file. Polynomials
+ * are minimax fits (Lawson iteration) with an error far below rounding; measured errors are in docs/numerics.md.
+ * NaN in, NaN out; results below the smallest normal float are 0, because denormals cost a hundred cycles each in
+ * what follows. */
 #ifndef SLUICE_KERNELS_SIMD_VEC_MATH_H
 #define SLUICE_KERNELS_SIMD_VEC_MATH_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tiles of attention need beyond vec_avx512.h: lane numbers, transposition, register block size. tile_avx2.h has the same
- * names. */
+/* What tiles of attention need beyond vec_avx512.h: lane numbers, transposition, register block size. tile_avx2.h
+ * has the same names. */
 #ifndef SLUICE_KERNELS_X86_TILE_AVX512_H
 #define SLUICE_KERNELS_X86_TILE_AVX512_H
 #include "kernels/x86/vec_avx512.h"
