@@ -19,8 +19,9 @@ static bool is_trigger(const sluice__backcopy *b, int32_t id) {
     return false;
 }
 
-/* Fills bytes by falling frequency (equal ones by value) and id_of (-1 = not a symbol). */
-static bool choose_symbols(sluice__backcopy *b, const unsigned char *text, size_t size, int id_of[256]) {
+/* Fills bytes by falling frequency (equal ones by value) and id_of (-1 = not a symbol); all bytes of the text when they
+ * are fewer than asked for. */
+static void choose_symbols(sluice__backcopy *b, const unsigned char *text, size_t size, int id_of[256]) {
     int64_t count[256] = {0};
     for (size_t i = 0; i < size; i++) count[text[i]]++;
     for (int c = 0; c < 256; c++) id_of[c] = -1;
@@ -28,11 +29,13 @@ static bool choose_symbols(sluice__backcopy *b, const unsigned char *text, size_
         int best = -1;
         for (int c = 0; c < 256; c++)
             if (id_of[c] < 0 && count[c] > 0 && (best < 0 || count[c] > count[best])) best = c;
-        if (best < 0) return false;
+        if (best < 0) {
+            b->symbols = s;
+            break;
+        }
         id_of[best] = s;
         b->bytes[s] = (unsigned char)best;
     }
-    return true;
 }
 
 /* cumulative [symbols, symbols]: of row a, the number of pairs (a, b' <= b). A row without pairs falls back to the
@@ -100,9 +103,10 @@ sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size
         return sluice__fail(err, SLUICE_ERR_CONFIG,
                             "data: found %d symbols and %lld tokens, expected 2..255 and at least 2", symbols,
                             (long long)count);
-    if (!choose_symbols(out, bytes, size, id_of))
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "data.symbols: the text has fewer than %d different bytes",
-                            symbols);
+    choose_symbols(out, bytes, size, id_of);
+    if (out->symbols < 2)
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "data: the text has fewer than 2 different bytes");
+    symbols = out->symbols;
     SLUICE__TRY(set_triggers(out, triggers, id_of, err));
     int64_t *cumulative = sluice__calloc((size_t)symbols * (size_t)symbols, sizeof *cumulative, SLUICE__MEM_DATA);
     out->ids = sluice__calloc((size_t)count, sizeof *out->ids, SLUICE__MEM_DATA);

@@ -16,8 +16,8 @@ typedef struct sluice__backcopy {
     int triggers[16], num_triggers;
 } sluice__backcopy;
 
-/* symbols: 2..255, the most frequent bytes of text. triggers: bytes of the text, at most 16. The chain is a pure
- * function of text, arguments and seed. */
+/* symbols: 2..255, the most frequent bytes of text (all of them when it has fewer). triggers: bytes of the text, at
+ * most 16. The chain is a pure function of text, arguments and seed. */
 sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size_t size, int symbols,
                                    const char *triggers, int64_t count, uint64_t seed, sluice_error *err);
 void sluice__backcopy_free(sluice__backcopy *b);
