@@ -38,8 +38,8 @@ static void choose_symbols(sluice__backcopy *b, const unsigned char *text, size_
     }
 }
 
-/* cumulative [symbols, symbols]: of row a, the number of pairs (a, b' <= b). A row without pairs falls back to the
- * frequencies of all pairs' second symbols. */
+/* cumulative [symbols + 1, symbols]: of row a, the number of pairs (a, b' <= b). The last row counts the second symbols
+ * of all pairs; a row without pairs falls back to it. */
 static void count_bigrams(const sluice__backcopy *b, const unsigned char *text, size_t size, const int id_of[256],
                           int64_t *cumulative) {
     int n = b->symbols;
@@ -47,10 +47,10 @@ static void count_bigrams(const sluice__backcopy *b, const unsigned char *text, 
         int a = id_of[text[i]], c = id_of[text[i + 1]];
         if (a >= 0 && c >= 0) cumulative[a * n + c]++;
     }
-    int64_t any[256] = {0};
+    int64_t *any = cumulative + n * n;
     for (int a = 0; a < n; a++)
         for (int c = 0; c < n; c++) any[c] += cumulative[a * n + c];
-    for (int a = 0; a < n; a++) {
+    for (int a = 0; a <= n; a++) {
         int64_t row = 0;
         for (int c = 0; c < n; c++) row += cumulative[a * n + c];
         if (!row) memcpy(cumulative + a * n, any, (size_t)n * sizeof *any);
@@ -65,14 +65,21 @@ static int32_t draw(const int64_t *row, int n, sluice__rng *rng) {
     return s;
 }
 
-/* The chain begins with a symbol that is no trigger; so a trigger always follows one, and no two triggers can go on
+/* A chain begins with a symbol that is no trigger; so a trigger always follows one, and no two triggers can go on
  * copying each other for ever. */
-static void generate(sluice__backcopy *b, const int64_t *cumulative, uint64_t seed) {
-    sluice__rng rng = {.seed = seed, .stream = STREAM};
-    while (is_trigger(b, b->ids[0])) b->ids[0]++;
-    for (int64_t t = 1; t < b->count; t++) {
-        int32_t last = b->ids[t - 1];
-        b->ids[t] = is_trigger(b, last) ? b->ids[t - 2] : draw(cumulative + last * b->symbols, b->symbols, &rng);
+static void generate(sluice__backcopy *b, const int64_t *cumulative, const sluice__backcopy_params *p) {
+    sluice__rng rng = {.seed = p->seed, .stream = STREAM};
+    const int64_t *frequencies = cumulative + b->symbols * b->symbols;
+    for (int64_t t = 0; t < b->count; t++) {
+        bool begins = t == 0 || (p->document_tokens && t % p->document_tokens == 0);
+        if (begins) {
+            do b->ids[t] = draw(frequencies, b->symbols, &rng);
+            while (is_trigger(b, b->ids[t]));
+        } else if (is_trigger(b, b->ids[t - 1])) {
+            b->ids[t] = b->ids[t - 2];
+        } else {
+            b->ids[t] = draw(cumulative + b->ids[t - 1] * b->symbols, b->symbols, &rng);
+        }
     }
 }
 
@@ -94,33 +101,48 @@ static sluice_status set_triggers(sluice__backcopy *b, const char *triggers, con
     return SLUICE_OK;
 }
 
-sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size_t size, int symbols,
-                                   const char *triggers, int64_t count, uint64_t seed, sluice_error *err) {
-    *out = (sluice__backcopy){.symbols = symbols, .count = count};
+/* Whether some symbol that is no trigger can begin a chain. */
+static bool can_begin(const sluice__backcopy *b, const int64_t *frequencies) {
+    for (int32_t s = 0; s < b->symbols; s++)
+        if (!is_trigger(b, s) && frequencies[s] > (s ? frequencies[s - 1] : 0)) return true;
+    return false;
+}
+
+static sluice_status make_chain(sluice__backcopy *b, const unsigned char *text, size_t size, const int id_of[256],
+                                const sluice__backcopy_params *p, sluice_error *err) {
+    size_t pairs = (size_t)(b->symbols + 1) * (size_t)b->symbols;
+    int64_t *cumulative = sluice__calloc(pairs, sizeof *cumulative, SLUICE__MEM_DATA);
+    b->ids = sluice__calloc((size_t)b->count, sizeof *b->ids, SLUICE__MEM_DATA);
+    sluice_status st = SLUICE_OK;
+    if (!cumulative || !b->ids) st = sluice__no_memory(err, (size_t)b->count * sizeof *b->ids, "synthetic data");
+    if (st == SLUICE_OK) {
+        count_bigrams(b, text, size, id_of, cumulative);
+        if (can_begin(b, cumulative + b->symbols * b->symbols))
+            generate(b, cumulative, p);
+        else
+            st = sluice__fail(err, SLUICE_ERR_CONFIG, "data: the text has no pairs of symbols to make a chain of");
+    }
+    sluice__free(cumulative);
+    return st;
+}
+
+sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size_t size,
+                                   const sluice__backcopy_params *p, sluice_error *err) {
+    *out = (sluice__backcopy){.symbols = p->symbols, .count = p->count};
     int id_of[256];
     const unsigned char *bytes = (const unsigned char *)text;
-    if (symbols < 2 || symbols > 255 || count < 2)
+    if (p->symbols < 2 || p->symbols > 255 || p->count < 2)
         return sluice__fail(err, SLUICE_ERR_CONFIG,
-                            "data: found %d symbols and %lld tokens, expected 2..255 and at least 2", symbols,
-                            (long long)count);
+                            "data: found %d symbols and %lld tokens, expected 2..255 and at least 2", p->symbols,
+                            (long long)p->count);
+    if (p->document_tokens < 0 || p->document_tokens == 1)
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "data.document_tokens: found %lld, expected 0 or at least 2",
+                            (long long)p->document_tokens);
     choose_symbols(out, bytes, size, id_of);
     if (out->symbols < 2)
         return sluice__fail(err, SLUICE_ERR_CONFIG, "data: the text has fewer than 2 different bytes");
-    symbols = out->symbols;
-    SLUICE__TRY(set_triggers(out, triggers, id_of, err));
-    int64_t *cumulative = sluice__calloc((size_t)symbols * (size_t)symbols, sizeof *cumulative, SLUICE__MEM_DATA);
-    out->ids = sluice__calloc((size_t)count, sizeof *out->ids, SLUICE__MEM_DATA);
-    sluice_status st = SLUICE_OK;
-    if (!cumulative || !out->ids) {
-        st = sluice__no_memory(err, (size_t)count * sizeof *out->ids, "synthetic data");
-    } else {
-        count_bigrams(out, bytes, size, id_of, cumulative);
-        if (cumulative[symbols - 1] == 0)
-            st = sluice__fail(err, SLUICE_ERR_CONFIG, "data: the text has no pairs of symbols");
-        else
-            generate(out, cumulative, seed);
-    }
-    sluice__free(cumulative);
+    SLUICE__TRY(set_triggers(out, p->triggers, id_of, err));
+    sluice_status st = make_chain(out, bytes, size, id_of, p, err);
     if (st != SLUICE_OK) sluice__backcopy_free(out);
     return st;
 }

@@ -16,9 +16,17 @@ typedef struct sluice__backcopy {
     int triggers[16], num_triggers;
 } sluice__backcopy;
 
-/* symbols: 2..255, the most frequent bytes of text (all of them when it has fewer). triggers: bytes of the text, at
- * most 16. The chain is a pure function of text, arguments and seed. */
-sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size_t size, int symbols,
-                                   const char *triggers, int64_t count, uint64_t seed, sluice_error *err);
+/* Settings; see docs/study.md. */
+typedef struct sluice__backcopy_params {
+    int symbols;             /* 2..255: the most frequent bytes of the text (all of them when it has fewer) */
+    const char *triggers;    /* bytes of the text, 1..16 */
+    int64_t count;           /* tokens in all */
+    int64_t document_tokens; /* the chain begins anew behind so many; 0 = never */
+    uint64_t seed;
+} sluice__backcopy_params;
+
+/* The chain is a pure function of text and settings. */
+sluice_status sluice__backcopy_new(sluice__backcopy *out, const char *text, size_t size,
+                                   const sluice__backcopy_params *params, sluice_error *err);
 void sluice__backcopy_free(sluice__backcopy *b);
 #endif

@@ -12,8 +12,10 @@
 #include <math.h>
 #include <string.h>
 
-/* A sink counts as gone when no head is a sink head and the share fell below this part of the baseline's. */
-static const double gone = 0.5;
+/* A run has a sink when some head is a sink head, or when the mean share over all heads is so many times that of
+ * uniform attention. It counts as gone when the gated run has none and its share is below this part of the baseline's.
+ */
+static const double sink_share = 3, gone = 0.5;
 /* Losses closer than this, in nats, are called equal. */
 static const double same_loss = 0.002;
 /* A peak is lower, and a factor moves the sink, when the numbers differ by this factor. */
@@ -98,21 +100,25 @@ static const sluice__digest_arm *reference(const sluice__digest *d) { return &d-
 
 /* ---- the sink ---- */
 
+static bool has_sink(const sluice__digest_arm *a, const sluice__digest_run *r) {
+    return r->sink_heads > 0 || r->share >= sink_share * a->uniform;
+}
+
 static void find_sink(json_t *out, const sluice__digest *d) {
     const sluice__digest_arm *a = reference(d);
     sluice__strbuf b = {0};
     tally t = {0, 0};
     if (!measured(a)) return;
     for (int i = 0; i < a->num_runs; i++)
-        if (a->runs[i].measured) vote(&t, a->runs[i].sink_heads > 0);
-    sluice__strbuf_printf(&b, "Attention sink in the arm \"%s\": ", a->label);
-    put_sink_heads(&b, a);
-    sluice__strbuf_puts(&b,
-                        " give the first token more than 0.3 of their attention; the mean share over all heads is ");
+        if (a->runs[i].measured) vote(&t, has_sink(a, &a->runs[i]));
+    sluice__strbuf_printf(&b, "In the arm \"%s\" the first token takes ", a->label);
     put_arm_spread(&b, a, sluice__run_share, 3);
-    sluice__strbuf_printf(&b, ", which is %.1f", smallest(a, sluice__run_share) / a->uniform);
+    sluice__strbuf_printf(&b, " of the attention (mean over all heads), %.1f",
+                          smallest(a, sluice__run_share) / a->uniform);
     if (t.yes + t.no > 1) sluice__strbuf_printf(&b, " to %.1f", largest(a, sluice__run_share) / a->uniform);
-    sluice__strbuf_printf(&b, " times the %.3f of uniform attention.", a->uniform);
+    sluice__strbuf_printf(&b, " times the %.3f of uniform attention; ", a->uniform);
+    put_sink_heads(&b, a);
+    sluice__strbuf_puts(&b, " give it more than 0.3.");
     add(out, "sink", t, &b);
 }
 
@@ -126,9 +132,9 @@ static void find_gate_removes(json_t *out, const sluice__digest *d) {
         sluice__pairs p = sluice__pair_up(a, base);
         if (!a->gated || a == base || !p.count) continue;
         for (int k = 0; k < p.count; k++, pairs++) {
-            if (!(p.base[k]->sink_heads > 0)) continue;
+            if (!has_sink(base, p.base[k])) continue;
             sinks++;
-            vote(&t, p.arm[k]->sink_heads == 0 && p.arm[k]->share < gone * p.base[k]->share);
+            vote(&t, !has_sink(a, p.arm[k]) && p.arm[k]->share < gone * p.base[k]->share);
         }
         sluice__strbuf_printf(&b, "%s\"%s\": mean share ",
                               b.size ? "; " : "Share of attention on the first token with a gate: ", a->label);

@@ -149,21 +149,38 @@ static sluice_status whole_text(sluice__strbuf *out, const source *s, sluice_err
     return st == SLUICE_OK && out->failed ? sluice__no_memory(err, out->size, "text") : st;
 }
 
+static int64_t data_integer(const json_t *data, const char *key) {
+    return (int64_t)json_number_value(json_object_get(data, key));
+}
+
+/* Every chain is a document. */
+static sluice_status chain_dataset(sluice__material_entry *e, int64_t document_tokens, const sluice_train_params *p,
+                                   sluice_error *err) {
+    const sluice__backcopy *c = &e->chain;
+    int64_t length = document_tokens ? document_tokens : c->count, n = (c->count + length - 1) / length;
+    int64_t *lengths = sluice__calloc((size_t)n, sizeof *lengths, SLUICE__MEM_DATA);
+    if (!lengths) return sluice__no_memory(err, (size_t)n * sizeof *lengths, "documents");
+    for (int64_t i = 0; i < n; i++) lengths[i] = i + 1 < n ? length : c->count - i * length;
+    sluice_status st =
+        sluice_dataset_from_tokens(&e->dataset, p, c->ids, lengths, n, c->symbols + 1, c->symbols, -1, err);
+    sluice__free(lengths);
+    return st;
+}
+
 static sluice_status backcopy_entry(sluice__material_entry *e, const source *s, const sluice_train_params *p,
                                     sluice_error *err) {
     sluice__strbuf text = {0};
-    json_t *d = e->data;
+    sluice__backcopy_params params = {.symbols = (int)data_integer(e->data, "symbols"),
+                                      .triggers = json_string_value(json_object_get(e->data, "triggers")),
+                                      .count = data_integer(e->data, "tokens"),
+                                      .document_tokens = data_integer(e->data, "document_tokens"),
+                                      .seed = (uint64_t)data_integer(e->data, "seed")};
     sluice_status st = whole_text(&text, s, err);
-    if (st == SLUICE_OK)
-        st = sluice__backcopy_new(
-            &e->chain, text.data ? text.data : "", text.size, (int)json_number_value(json_object_get(d, "symbols")),
-            json_string_value(json_object_get(d, "triggers")), (int64_t)json_number_value(json_object_get(d, "tokens")),
-            (uint64_t)json_number_value(json_object_get(d, "seed")), err);
+    if (st == SLUICE_OK) st = sluice__backcopy_new(&e->chain, text.data ? text.data : "", text.size, &params, err);
     sluice__strbuf_free(&text);
     SLUICE__TRY(st);
     e->bos = e->chain.symbols;
-    return sluice_dataset_from_tokens(&e->dataset, p, e->chain.ids, &e->chain.count, 1, e->chain.symbols + 1, e->bos,
-                                      -1, err);
+    return chain_dataset(e, params.document_tokens, p, err);
 }
 
 static sluice_status new_entry(sluice__material_entry *e, const sluice__recipe *recipe, const sluice__arm *arm,

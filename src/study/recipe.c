@@ -20,7 +20,8 @@ static const char *const evaluation_keys[] = {
     "heldout_windows", "inspect_windows", "sentence",      "map_tokens",    "lengths",     "yarn", "length_tokens",
     "prompts",         "heldout_prompts", "prompt_tokens", "sample_tokens", "temperature", NULL};
 /* In `data`: keys of the study, beside the options of training that decide the dataset. */
-static const char *const data_keys[] = {"kind", "vocab_size", "symbols", "triggers", "tokens", "seed", NULL};
+static const char *const data_keys[] = {"kind",   "vocab_size",      "symbols", "triggers",
+                                        "tokens", "document_tokens", "seed",    NULL};
 /* Options that the study sets itself. */
 static const char *const own_options[] = {"model_name_or_path",
                                           "config_name",
@@ -403,6 +404,7 @@ static sluice_status read_data(const sluice__arm *arm, const char *file, sluice_
     SLUICE__TRY(sluice__json_int(&at, "symbols", true, 2, 255, &number, err));
     SLUICE__TRY(sluice__json_string(&at, "triggers", true, &triggers, err));
     SLUICE__TRY(sluice__json_int(&at, "tokens", true, 2, INT64_C(1) << 32, &number, err));
+    SLUICE__TRY(sluice__json_int(&at, "document_tokens", false, 0, INT64_C(1) << 32, &number, err));
     return sluice__json_int(&at, "seed", true, 0, INT64_MAX, &number, err);
 }
 

@@ -90,34 +90,46 @@ static void test_embedded(void **state) {
 
 static const char text[] = "the cat sat on the mat. the rat ate the hat; that cat ate that rat at ten.";
 
-static void test_backcopy(void **state) {
-    (void)state;
-    sluice__backcopy b, again, other;
-    size_t size = sizeof text - 1;
-    assert_ok(sluice__backcopy_new(&b, text, size, 8, "h ", 5000, 3, NULL));
-    assert_ok(sluice__backcopy_new(&again, text, size, 8, "h ", 5000, 3, NULL));
-    assert_ok(sluice__backcopy_new(&other, text, size, 8, "h ", 5000, 4, NULL));
-    assert_memory_equal(b.ids, again.ids, 5000 * sizeof *b.ids);
-    assert_true(memcmp(b.ids, other.ids, 5000 * sizeof *b.ids) != 0);
-    assert_true(strchr("t ", b.bytes[0]) && strchr("t ", b.bytes[1])); /* the two most frequent ones */
-    int64_t copied = 0, drawn = 0, seen[8] = {0};
-    for (int t = 2; t < 5000; t++) {
-        int last = b.ids[t - 1];
-        assert_in_range(b.ids[t], 0, 7);
-        seen[b.ids[t]]++;
-        if (b.bytes[last] == 'h' || b.bytes[last] == ' ') {
-            assert_int_equal(b.ids[t], b.ids[t - 2]);
+static sluice_status chain(sluice__backcopy *b, int symbols, const char *triggers, int64_t count, int64_t document,
+                           uint64_t seed, sluice_error *err) {
+    sluice__backcopy_params p = {symbols, triggers, count, document, seed};
+    return sluice__backcopy_new(b, text, sizeof text - 1, &p, err);
+}
+
+static void check_chain(const sluice__backcopy *b, int64_t document) {
+    int64_t copied = 0, drawn = 0;
+    for (int t = 0; t < b->count; t++) {
+        assert_in_range(b->ids[t], 0, b->symbols - 1);
+        char before = t ? (char)b->bytes[b->ids[t - 1]] : 0;
+        if (t == 0 || (document && t % document == 0)) {
+            assert_null(strchr("h ", b->bytes[b->ids[t]])); /* no chain begins with a trigger */
+        } else if (before == 'h' || before == ' ') {
+            assert_int_equal(b->ids[t], b->ids[t - 2]);
             copied++;
         } else {
-            char pair[3] = {(char)b.bytes[last], (char)b.bytes[b.ids[t]], 0};
+            char pair[3] = {before, (char)b->bytes[b->ids[t]], 0};
             assert_non_null(strstr(text, pair)); /* only pairs that the text has */
             drawn++;
         }
     }
-    assert_true(copied > 500 && drawn > 500 && seen[0] > 0);
-    sluice__backcopy_free(&b);
-    sluice__backcopy_free(&again);
-    sluice__backcopy_free(&other);
+    assert_true(copied > b->count / 10 && drawn > b->count / 10);
+}
+
+static void test_backcopy(void **state) {
+    (void)state;
+    sluice__backcopy b, again, other;
+    for (int64_t document = 0; document <= 21; document += 21) {
+        assert_ok(chain(&b, 8, "h ", 5000, document, 3, NULL));
+        assert_ok(chain(&again, 8, "h ", 5000, document, 3, NULL));
+        assert_ok(chain(&other, 8, "h ", 5000, document, 4, NULL));
+        assert_memory_equal(b.ids, again.ids, 5000 * sizeof *b.ids);
+        assert_true(memcmp(b.ids, other.ids, 5000 * sizeof *b.ids) != 0);
+        assert_true(strchr("t ", b.bytes[0]) && strchr("t ", b.bytes[1])); /* the two most frequent ones */
+        check_chain(&b, document);
+        sluice__backcopy_free(&b);
+        sluice__backcopy_free(&again);
+        sluice__backcopy_free(&other);
+    }
 }
 
 static void test_bad_backcopy(void **state) {
@@ -125,28 +137,28 @@ static void test_bad_backcopy(void **state) {
     const struct {
         int symbols;
         const char *triggers, *word;
-        int64_t count;
-    } bad[] = {{1, "t", "symbols", 10},
-               {300, "t", "symbols", 10},
-               {8, "z", "triggers", 10},
-               {8, "", "triggers", 10},
-               {8, "t", "tokens", 1},
-               {8, "tttttttttttttttttt", "triggers", 10},
-               {2, "t ", "every symbol", 10}};
+        int64_t count, document;
+    } bad[] = {{1, "t", "symbols", 10, 0},  {300, "t", "symbols", 10, 0},
+               {8, "z", "triggers", 10, 0}, {8, "", "triggers", 10, 0},
+               {8, "t", "tokens", 1, 0},    {8, "tttttttttttttttttt", "triggers", 10, 0},
+               {8, "t", "document", 10, 1}, {2, "t ", "every symbol", 10, 0}};
+    sluice__backcopy b;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        sluice__backcopy b;
         sluice_error err = {0};
-        assert_int_equal(
-            sluice__backcopy_new(&b, text, sizeof text - 1, bad[i].symbols, bad[i].triggers, bad[i].count, 1, &err),
-            SLUICE_ERR_CONFIG);
+        assert_int_equal(chain(&b, bad[i].symbols, bad[i].triggers, bad[i].count, bad[i].document, 1, &err),
+                         SLUICE_ERR_CONFIG);
         if (!strstr(err.message, bad[i].word)) fail_msg("%s", err.message);
     }
-    sluice__backcopy b;
-    assert_ok(sluice__backcopy_new(&b, text, sizeof text - 1, 200, "t", 10, 1, NULL)); /* as many as there are */
+    assert_ok(chain(&b, 200, "t", 10, 0, 1, NULL)); /* as many as there are */
     assert_in_range(b.symbols, 8, 20);
     sluice__backcopy_free(&b);
-    assert_int_equal(sluice__backcopy_new(&b, "aaaa", 4, 2, "a", 10, 1, NULL), SLUICE_ERR_CONFIG);
-    assert_int_equal(sluice__backcopy_new(&b, "", 0, 2, "t", 10, 1, NULL), SLUICE_ERR_CONFIG);
+    sluice__backcopy_params p = {2, "a", 10, 0, 1};
+    assert_int_equal(sluice__backcopy_new(&b, "aaaa", 4, &p, NULL), SLUICE_ERR_CONFIG);
+    assert_int_equal(sluice__backcopy_new(&b, "", 0, &p, NULL), SLUICE_ERR_CONFIG);
+    assert_int_equal(sluice__backcopy_new(&b, "aab", 3, &p, NULL), SLUICE_OK);
+    sluice__backcopy_free(&b);
+    p.triggers = "b";
+    assert_int_equal(sluice__backcopy_new(&b, "ab", 2, &p, NULL), SLUICE_ERR_CONFIG); /* only b follows anything */
 }
 
 int main(void) {

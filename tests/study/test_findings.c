@@ -121,10 +121,12 @@ static void test_no_sink(void **state) {
     (void)state;
     sluice__digest d = two_arms();
     for (int i = 0; i < 2; i++) d.arms[0].runs[i].sink_heads = 0, d.arms[0].runs[i].share = 0.05;
-    EXPECT(&d, "sink", "not observed", "0 of 4 heads");
+    EXPECT(&d, "sink", "not observed", "0 of 4 heads", "1.8 to 1.8 times");
     EXPECT(&d, "gate_removes_sink", "not observed", "none to remove");
     d.arms[0].runs[1].sink_heads = 1;
     EXPECT(&d, "sink", "mixed", "0 to 1 of 4 heads");
+    d.arms[0].runs[0].share = 0.09; /* spread over the heads, more than three times uniform */
+    EXPECT(&d, "sink", "observed", "1.8 to 3.2 times");
 }
 
 static void test_gate_keeps_sink(void **state) {
@@ -167,7 +169,7 @@ static void test_failed_runs_are_left_out(void **state) {
     d.arms[0].runs[1].error = "loss is not finite at step 7";
     d.arms[0].runs[1].loss = d.arms[0].runs[1].share = NAN;
     EXPECT(&d, "failures", "observed", "\"no gate\" seed 2 diverged (loss is not finite at step 7)", "left out");
-    EXPECT(&d, "sink", "observed", "4 of 4 heads", "0.423,");
+    EXPECT(&d, "sink", "observed", "4 of 4 heads", "takes 0.423 of");
     EXPECT(&d, "loss", "observed", ", one seed)");
     for (int a = 0; a < 2; a++)
         for (int i = 0; i < 2; i++) d.arms[a].runs[i].measured = false;
