@@ -35,7 +35,9 @@ int cmd_tokenize(int argc, const char **argv) {
         char name[32];
         snprintf(name, sizeof name, "tokenize %s", argv[1]);
         argv[1] = name;
-        return subcommands[i].run(argc - 1, argv + 1);
+        int code = subcommands[i].run(argc - 1, argv + 1);
+        bool lost = ferror(stdout) || fflush(stdout) != 0;
+        return code == CLI_OK && lost ? cli_fail(name, &(sluice_error){SLUICE_ERR_IO, "cannot write to standard output"}) : code;
     }
     return cli_usage("tokenize", "unknown subcommand \"%.40s\"; expected train, encode, decode, pack or info", argv[1]);
 }
@@ -64,9 +66,9 @@ int tokenize_print_json(const char *command, json_t *root) {
     char *text = root ? json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) : NULL;
     json_decref(root);
     if (!text) return cli_fail(command, &(sluice_error){SLUICE_ERR_MEMORY, "cannot build the JSON result"});
-    bool ok = puts(text) >= 0 && fflush(stdout) == 0;
+    puts(text);
     free(text);
-    return ok ? CLI_OK : cli_fail(command, &(sluice_error){SLUICE_ERR_IO, "cannot write to standard output"});
+    return CLI_OK;
 }
 
 int tokenize_arguments(poptContext ctx, const char ***args) {

@@ -39,10 +39,23 @@ sluice_status sluice__encoder_get(sluice__encoder **out, const sluice_tokenizer 
     return st;
 }
 
+enum { KEEP = 4 << 20 }; /* an idle encoder keeps no buffer beyond it */
+
+static void trim(sluice__strbuf *b) {
+    if (b->capacity > KEEP) sluice__strbuf_free(b);
+}
+
 void sluice__encoder_put(sluice__encoder *e) {
     sluice_tokenizer *pool = (sluice_tokenizer *)(uintptr_t)e->tok;
     e->num_waiting = 0; /* left by a call that failed */
     e->out = NULL;
+    for (int i = 0; i < 2; i++) trim(&e->norm[i]);
+    for (int i = 0; i < SLUICE__MAX_STEPS; i++) trim(&e->changed[i]);
+    if (e->words_capacity > KEEP) {
+        sluice__free(e->words);
+        e->words = NULL;
+        e->words_capacity = 0;
+    }
     pthread_mutex_lock(&pool->pool_lock);
     e->next = pool->pool;
     pool->pool = e;

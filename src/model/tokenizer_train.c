@@ -298,6 +298,14 @@ static sluice_status check_params(const sluice_tokenizer_params *p, const char *
                        : sluice__fail(err, SLUICE_ERR_ARGUMENT, "normalizer: found \"%.40s\", expected none, NFC, NFD, NFKC or NFKD", p->normalizer);
 }
 
+/* A word of letters, digits, dots and dashes is meant as a name: as an expression it could only match itself. */
+static sluice_status check_pattern(const char *pattern, sluice_error *err) {
+    size_t n = strspn(pattern, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    if (pattern[n]) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "pattern: found \"%.40s\", expected gpt2, qwen2, qwen3.5, llama3 or a regular expression",
+                        pattern);
+}
+
 /* Special tokens, then the characters of the 256 bytes in the order of their code points. */
 static sluice_status first_tokens(sluice__vocab *v, const sluice_tokenizer_params *p, int32_t symbol[256], sluice_error *err) {
     for (int i = 0; i < p->num_special_tokens; i++) {
@@ -339,6 +347,7 @@ static sluice_status prepare(sluice_tokenizer **cutter, recipe *plan, trainer *t
     plan->pattern = p->pattern ? p->pattern : "qwen2";
     const sluice__known *known = sluice__known_named(plan->pattern, &plan->pattern);
     plan->gpt2 = known && known->gpt2;
+    if (!known) SLUICE__TRY(check_pattern(plan->pattern, err));
     SLUICE__TRY(check_params(p, &plan->normalizer, err));
     SLUICE__TRY(first_tokens(&t->vocab, p, symbol, err));
     return parse_result(cutter, t, 0, plan->normalizer, plan->pattern, plan->gpt2, err);

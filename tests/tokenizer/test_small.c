@@ -97,6 +97,7 @@ static void training_refused(void **state) {
         {300, 1, byte, "gpt2", NULL, "two ids"},
         {300, 1, invalid, "gpt2", NULL, "UTF-8"},
         {300, 0, NULL, "(a", NULL, "(a"},
+        {300, 0, NULL, "gpt-2", NULL, "expected gpt2, qwen2"},
         {300, 0, NULL, "gpt2", "NFX", "NFX"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
