@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { KILLS = 50, STEPS = 600, TEXT = 40000 };
@@ -153,7 +152,7 @@ static void kills_lose_nothing(void **state) {
     snprintf(dir, sizeof dir, "%s", test_temp_dir());
     put_book();
     assert_true(ended(start("whole"), true));
-    sluice__rng r = {(uint64_t)time(NULL), 0, 0}; /* other moments every time; nothing may depend on them */
+    sluice__rng r = {50, 0, 0}; /* the load of the machine makes the moments other ones every time */
     int kills = 0, with_checkpoint = 0;
     bool done = false;
     while (kills < KILLS && !done) {
