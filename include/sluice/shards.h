@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text in, token shards out. A shard is Megatron's pair of files PREFIX.bin (tokens of all documents behind each other,
- * uint16 or int32) and PREFIX.idx (where each document lies); docs/tokenizer.md has the bytes. PREFIX.json beside them names the tokenizer. */
+ * uint16 or int32) and PREFIX.idx (where each document lies); docs/tokenizer.md has the bytes. PREFIX.json beside them
+ * names the tokenizer. */
 #ifndef SLUICE_SHARDS_H
 #define SLUICE_SHARDS_H
 #include <stdbool.h>
@@ -12,8 +13,8 @@
 extern "C" {
 #endif
 
-/* How text files become documents. Paths are files, directories (every .txt .text .md .jsonl .ndjson file below them, each also
- * .gz or .zst, sorted by name) or "-" for standard input. Compression is recognised by content. */
+/* How text files become documents. Paths are files, directories (every .txt .text .md .jsonl .ndjson file below them,
+ * each also .gz or .zst, sorted by name) or "-" for standard input. Compression is recognised by content. */
 typedef enum sluice_text_format {
     SLUICE_TEXT_AUTO, /* .jsonl and .ndjson by name, everything else is plain text */
     SLUICE_TEXT_PLAIN,
@@ -23,9 +24,11 @@ typedef struct sluice_text_params {
     sluice_text_format format;
     const char *text_key;  /* of a line's JSON object; default "text" */
     const char *separator; /* plain text: NULL (default) = a file is one document; "" = blank lines part documents;
-                              otherwise lines that equal it do. Parting lines and the line end before them belong to no document. */
-    bool allow_invalid;    /* bytes that are not UTF-8 pass; default false: they are an error that names file and line */
-    int64_t max_document_bytes; /* a longer document is an error; default 1 GiB. Only matters where documents are held whole. */
+                              otherwise lines that equal it do. Parting lines and the line end before them belong to no
+                              document. */
+    bool allow_invalid; /* bytes that are not UTF-8 pass; default false: they are an error that names file and line */
+    int64_t max_document_bytes; /* a longer document is an error; default 1 GiB. Only matters where documents are held
+                                   whole. */
 } sluice_text_params;
 sluice_text_params sluice_text_params_default(void);
 
@@ -51,10 +54,11 @@ typedef struct sluice_pack_result {
     int64_t unk_tokens;
     int shards, token_bytes; /* 2 or 4 */
 } sluice_pack_result;
-/* Files appear under their names only when all of them are complete. Memory does not grow with the text as long as the tokenizer finds
- * safe cuts (sluice_tokenizer_cut); without them a document is held whole. Documents without a token are left out. */
-sluice_status sluice_pack(const sluice_tokenizer *tok, const sluice_pack_params *params, const char *const *paths, int num_paths,
-                          sluice_pack_result *result, sluice_error *err);
+/* Files appear under their names only when all of them are complete. Memory does not grow with the text as long as the
+ * tokenizer finds safe cuts (sluice_tokenizer_cut); without them a document is held whole. Documents without a token
+ * are left out. */
+sluice_status sluice_pack(const sluice_tokenizer *tok, const sluice_pack_params *params, const char *const *paths,
+                          int num_paths, sluice_pack_result *result, sluice_error *err);
 
 /* ---- reading ---- */
 typedef struct sluice_shard sluice_shard; /* immutable; threads may share it */
@@ -74,10 +78,11 @@ bool sluice_shard_tokenizer_hash(const sluice_shard *shard, uint64_t *hash);
 typedef struct sluice_shard_stats {
     int64_t documents, tokens, distinct, shortest, longest; /* documents in tokens */
     int32_t min_id, max_id;
-    double entropy; /* bits per token of the unigram distribution */
+    double entropy;     /* bits per token of the unigram distribution */
     int64_t unk_tokens; /* of unk_id; 0 when unk_id is -1 */
 } sluice_shard_stats;
-sluice_status sluice_shard_statistics(const sluice_shard *shard, int32_t unk_id, sluice_shard_stats *out, sluice_error *err);
+sluice_status sluice_shard_statistics(const sluice_shard *shard, int32_t unk_id, sluice_shard_stats *out,
+                                      sluice_error *err);
 
 #ifdef __cplusplus
 }

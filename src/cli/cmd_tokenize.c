@@ -19,7 +19,8 @@ enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
 
 static int help(FILE *out) {
     fprintf(out, "usage: sluice tokenize SUBCOMMAND [OPTIONS]\n\n"
-                 "Byte-level BPE tokenizers in Hugging Face's tokenizer.json: training them, using them, packing text with them.\n\n");
+                 "Byte-level BPE tokenizers in Hugging Face's tokenizer.json: training them, using them, packing text "
+                 "with them.\n\n");
     for (int i = 0; i < SUBCOMMANDS; i++) fprintf(out, "  %-8s %s\n", subcommands[i].name, subcommands[i].about);
     fprintf(out, "\nExample:\n  sluice tokenize train --vocab-size 8192 --output tok corpus.txt\n"
                  "  sluice tokenize pack --tokenizer tok --append-eod --output data/corpus corpus.txt\n"
@@ -37,7 +38,9 @@ int cmd_tokenize(int argc, const char **argv) {
         argv[1] = name;
         int code = subcommands[i].run(argc - 1, argv + 1);
         bool lost = ferror(stdout) || fflush(stdout) != 0;
-        return code == CLI_OK && lost ? cli_fail(name, &(sluice_error){SLUICE_ERR_IO, "cannot write to standard output"}) : code;
+        return code == CLI_OK && lost
+                   ? cli_fail(name, &(sluice_error){SLUICE_ERR_IO, "cannot write to standard output"})
+                   : code;
     }
     return cli_usage("tokenize", "unknown subcommand \"%.40s\"; expected train, encode, decode, pack or info", argv[1]);
 }
@@ -47,7 +50,8 @@ int tokenize_text_params(const char *command, const tokenize_text_options *optio
     *out = sluice_text_params_default();
     int format = 0;
     while (options->format && format < 3 && strcmp(options->format, formats[format])) format++;
-    if (format == 3) return cli_usage(command, "--format: found \"%.40s\", expected auto, text or jsonl", options->format);
+    if (format == 3)
+        return cli_usage(command, "--format: found \"%.40s\", expected auto, text or jsonl", options->format);
     if (options->separator && options->split_blank_lines)
         return cli_usage(command, "--separator and --split-blank-lines exclude each other");
     if (options->separator && !*options->separator)

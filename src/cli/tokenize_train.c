@@ -25,7 +25,8 @@ static int split_special(options *o) {
         char *comma = strchr(p, ',');
         if (comma) *comma = '\0';
         if (!*p || o->num_special == MAX_SPECIAL)
-            return cli_usage("tokenize train", "--special-tokens: expected up to %d tokens with commas between them", MAX_SPECIAL);
+            return cli_usage("tokenize train", "--special-tokens: expected up to %d tokens with commas between them",
+                             MAX_SPECIAL);
         o->special_tokens[o->num_special++] = p;
         p = comma ? comma + 1 : NULL;
     }
@@ -34,14 +35,15 @@ static int split_special(options *o) {
 
 static int report(const options *o, const sluice_tokenizer *tok, double seconds) {
     if (o->common.json)
-        return tokenize_print_json("tokenize train",
-                                   json_pack("{s:s, s:i, s:i, s:f}", "output", o->output, "vocab_size", sluice_tokenizer_vocab_size(tok),
-                                             "merges", sluice_tokenizer_num_merges(tok), "seconds", seconds));
+        return tokenize_print_json("tokenize train", json_pack("{s:s, s:i, s:i, s:f}", "output", o->output,
+                                                               "vocab_size", sluice_tokenizer_vocab_size(tok), "merges",
+                                                               sluice_tokenizer_num_merges(tok), "seconds", seconds));
     if (!o->common.quiet)
         printf("vocabulary of %d tokens (%d merges) in %.1f s\nwritten to %s\n", sluice_tokenizer_vocab_size(tok),
                sluice_tokenizer_num_merges(tok), seconds, o->output);
     if (sluice_tokenizer_vocab_size(tok) < o->vocab_size)
-        fprintf(stderr, "warning: the text has pairs for %d tokens only, not for %d\n", sluice_tokenizer_vocab_size(tok), o->vocab_size);
+        fprintf(stderr, "warning: the text has pairs for %d tokens only, not for %d\n",
+                sluice_tokenizer_vocab_size(tok), o->vocab_size);
     return CLI_OK;
 }
 
@@ -50,7 +52,8 @@ static sluice_status check_output(const options *o, sluice_error *err) {
     size_t n = strlen(o->output);
     if (n < 5 || strcmp(o->output + n - 5, ".json")) return sluice__check_writable_dir(o->output, err);
     const char *slash = strrchr(o->output, '/');
-    char *dir = slash ? sluice__strndup(o->output, slash == o->output ? 1 : (size_t)(slash - o->output)) : sluice__strdup(".");
+    char *dir =
+        slash ? sluice__strndup(o->output, slash == o->output ? 1 : (size_t)(slash - o->output)) : sluice__strdup(".");
     if (!dir) return sluice__no_memory(err, n, "a path");
     sluice_status st = sluice__check_writable_dir(dir, err);
     sluice__free(dir);
@@ -61,8 +64,10 @@ static int run(options *o, const char *const *paths, int num_paths) {
     sluice_text_params text;
     int code = tokenize_text_params("tokenize train", &o->text, &text);
     if (code == CLI_OK) code = split_special(o);
-    if (code == CLI_OK && !o->output) code = cli_usage("tokenize train", "--output: missing; expected a directory or a .json file");
-    if (code == CLI_OK && !num_paths) code = cli_usage("tokenize train", "no text given; expected files, directories, or - for standard input");
+    if (code == CLI_OK && !o->output)
+        code = cli_usage("tokenize train", "--output: missing; expected a directory or a .json file");
+    if (code == CLI_OK && !num_paths)
+        code = cli_usage("tokenize train", "no text given; expected files, directories, or - for standard input");
     if (code == CLI_OK) code = cli_start(&o->common);
     if (code != CLI_OK) return code;
     sluice_tokenizer_params p = sluice_tokenizer_params_default();
@@ -88,24 +93,31 @@ static int run(options *o, const char *const *paths, int num_paths) {
 int tokenize_train(int argc, const char **argv) {
     options o = {.vocab_size = 32000, .text.max_document_mib = 1024};
     struct poptOption table[] = {
-        {"output", 'o', POPT_ARG_STRING, &o.output, 0, "directory (tokenizer.json and tokenizer_config.json) or name of a .json file", "PATH"},
-        {"vocab-size", '\0', POPT_ARG_INT, &o.vocab_size, 0, "tokens, special tokens and the 256 bytes included (default: 32000)", "N"},
+        {"output", 'o', POPT_ARG_STRING, &o.output, 0,
+         "directory (tokenizer.json and tokenizer_config.json) or name of a .json file", "PATH"},
+        {"vocab-size", '\0', POPT_ARG_INT, &o.vocab_size, 0,
+         "tokens, special tokens and the 256 bytes included (default: 32000)", "N"},
         {"pattern", '\0', POPT_ARG_STRING, &o.pattern, 0,
-         "how text is cut before merging: gpt2, qwen2, qwen3.5, llama3, or a regular expression (default: qwen2)", "PATTERN"},
+         "how text is cut before merging: gpt2, qwen2, qwen3.5, llama3, or a regular expression (default: qwen2)",
+         "PATTERN"},
         {"special-tokens", '\0', POPT_ARG_STRING, &o.special, 0,
-         "special tokens, which get the first ids, with commas between them (default: <|endoftext|>); \"\" for none", "LIST"},
-        {"min-frequency", '\0', POPT_ARG_LONGLONG, &o.min_frequency, 0, "pairs that occur less often are not merged (default: 0)", "N"},
+         "special tokens, which get the first ids, with commas between them (default: <|endoftext|>); \"\" for none",
+         "LIST"},
+        {"min-frequency", '\0', POPT_ARG_LONGLONG, &o.min_frequency, 0,
+         "pairs that occur less often are not merged (default: 0)", "N"},
         {"normalizer", '\0', POPT_ARG_STRING, &o.normalizer, 0, "none, NFC, NFD, NFKC or NFKD (default: none)", "NAME"},
         TOKENIZE_TEXT_OPTIONS(&o.text),
         CLI_COMMON_OPTIONS(&o.common),
         POPT_AUTOHELP POPT_TABLEEND};
     int code;
     const char **paths;
-    poptContext ctx = cli_parse(argc, argv, table, "[OPTIONS] --output PATH TEXT...",
-                                "Trains a byte-level BPE tokenizer. The most frequent pair of neighbours is merged first; the file that is\n"
-                                "written loads in Hugging Face tokenizers and encodes alike there. TEXT are text or JSON-lines files, plain,\n"
-                                ".gz or .zst, directories of them, or - for standard input. The distinct words are held in memory, not the text.",
-                                "  sluice tokenize train --vocab-size 8192 --output tok corpus.txt more.jsonl.zst", &code);
+    poptContext ctx = cli_parse(
+        argc, argv, table, "[OPTIONS] --output PATH TEXT...",
+        "Trains a byte-level BPE tokenizer. The most frequent pair of neighbours is merged first; the file that is\n"
+        "written loads in Hugging Face tokenizers and encodes alike there. TEXT are text or JSON-lines files, plain,\n"
+        ".gz or .zst, directories of them, or - for standard input. The distinct words are held in memory, not the "
+        "text.",
+        "  sluice tokenize train --vocab-size 8192 --output tok corpus.txt more.jsonl.zst", &code);
     if (!ctx) return code;
     int n = tokenize_arguments(ctx, &paths);
     code = run(&o, paths, n);

@@ -19,8 +19,10 @@ static sluice_status refuse_text(const sluice__json *model, const char *key, slu
     return SLUICE_ERR_UNSUPPORTED;
 }
 
-/* Dropout makes the tokenizers package encode at random; the same text then has other ids each time. Refused rather than ignored. */
-static sluice_status model_options(sluice_tokenizer *tok, const sluice__json *model, const char **unk, sluice_error *err) {
+/* Dropout makes the tokenizers package encode at random; the same text then has other ids each time. Refused rather
+ * than ignored. */
+static sluice_status model_options(sluice_tokenizer *tok, const sluice__json *model, const char **unk,
+                                   sluice_error *err) {
     const char *type = "BPE";
     double dropout = 0;
     if (!json_is_object(model->value)) return sluice__json_fail(model, NULL, err, "expected an object");
@@ -28,7 +30,8 @@ static sluice_status model_options(sluice_tokenizer *tok, const sluice__json *mo
     if (strcmp(type, "BPE")) return sluice__load_unsupported(model, "the model", type, err);
     SLUICE__TRY(sluice__json_real(model, "dropout", false, 0, 1, &dropout, err));
     if (dropout > 0) {
-        sluice__json_fail(model, "dropout", err, "found %g: random encodings are not supported; set it to null", dropout);
+        sluice__json_fail(model, "dropout", err, "found %g: random encodings are not supported; set it to null",
+                          dropout);
         if (err) err->code = SLUICE_ERR_UNSUPPORTED;
         return SLUICE_ERR_UNSUPPORTED;
     }
@@ -49,11 +52,14 @@ static int32_t model_token(const sluice_tokenizer *tok, const char *text, size_t
 static sluice_status byte_tokens(sluice_tokenizer *tok, sluice_error *err) {
     for (unsigned b = 0; b < 256; b++) {
         char text[8];
-        size_t n = tok->byte_level ? (size_t)sluice__utf8_put(text, sluice__byte_char(b)) : (size_t)snprintf(text, sizeof text, "<0x%02X>", b);
+        size_t n = tok->byte_level ? (size_t)sluice__utf8_put(text, sluice__byte_char(b))
+                                   : (size_t)snprintf(text, sizeof text, "<0x%02X>", b);
         tok->symbol[b] = model_token(tok, text, n);
         if (tok->symbol[b] < 0 && tok->byte_level && tok->byte_fallback)
-            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
-                                "%s: model.byte_fallback with a ByteLevel pre-tokenizer and no token for byte %u is not supported", tok->name, b);
+            return sluice__fail(
+                err, SLUICE_ERR_UNSUPPORTED,
+                "%s: model.byte_fallback with a ByteLevel pre-tokenizer and no token for byte %u is not supported",
+                tok->name, b);
     }
     return SLUICE_OK;
 }
@@ -65,7 +71,8 @@ static sluice_status byte_pairs(sluice_tokenizer *tok, sluice_error *err) {
     tok->byte_pairs = sluice__calloc(256 * 256, sizeof *tok->byte_pairs, SLUICE__MEM_DATA);
     if (!tok->byte_pairs) return sluice__no_memory(err, 256 * 256 * sizeof *tok->byte_pairs, "pairs of bytes");
     for (int b = 0; b < 256 * 256; b++)
-        tok->byte_pairs[b] = sluice__merge_rank(&tok->vocab.merges, (uint32_t)tok->symbol[b >> 8], (uint32_t)tok->symbol[b & 255]);
+        tok->byte_pairs[b] =
+            sluice__merge_rank(&tok->vocab.merges, (uint32_t)tok->symbol[b >> 8], (uint32_t)tok->symbol[b & 255]);
     return SLUICE_OK;
 }
 
@@ -110,14 +117,16 @@ static sluice_status small_json(json_t **root, const sluice_tokenizer *tok, slui
         at = cut.data + cut.size;
     }
     sluice__strbuf_add(&small, at, (size_t)(end - at));
-    sluice_status st = small.failed ? sluice__no_memory(err, small.size, "tokenizer.json")
-                                    : sluice__json_parse(root, small.data ? small.data : "", small.size, tok->name, err);
+    sluice_status st = small.failed
+                           ? sluice__no_memory(err, small.size, "tokenizer.json")
+                           : sluice__json_parse(root, small.data ? small.data : "", small.size, tok->name, err);
     sluice__strbuf_free(&small);
     return st;
 }
 
 static sluice_status optional(sluice_tokenizer *tok, const sluice__json *root, const char *key,
-                              sluice_status (*load)(sluice_tokenizer *, const sluice__json *, sluice_error *), sluice_error *err) {
+                              sluice_status (*load)(sluice_tokenizer *, const sluice__json *, sluice_error *),
+                              sluice_error *err) {
     sluice__json part = sluice__json_get(root, key);
     return part.value ? load(tok, &part, err) : SLUICE_OK;
 }
@@ -129,8 +138,8 @@ static sluice_status parts(sluice_tokenizer *tok, const sluice__json *root, slui
     if (!json_is_object(root->value)) return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: expected an object", tok->name);
     SLUICE__TRY(model_options(tok, &model, &unk, err));
     if (!vocab.data || !merges.data)
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.%s: missing, or not an %s", tok->name, vocab.data ? "merges" : "vocab",
-                            vocab.data ? "array" : "object");
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.%s: missing, or not an %s", tok->name,
+                            vocab.data ? "merges" : "vocab", vocab.data ? "array" : "object");
     SLUICE__TRY(optional(tok, root, "added_tokens", sluice__load_added, err));
     SLUICE__TRY(optional(tok, root, "normalizer", sluice__load_normalizer, err));
     SLUICE__TRY(optional(tok, root, "pre_tokenizer", sluice__load_pre_tokenizer, err));
@@ -138,7 +147,8 @@ static sluice_status parts(sluice_tokenizer *tok, const sluice__json *root, slui
     SLUICE__TRY(optional(tok, root, "decoder", sluice__load_decoder, err));
     if (tok->vocab.size == 0) return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.vocab: empty", tok->name);
     if (unk && (tok->unk_id = model_token(tok, unk, strlen(unk))) < 0)
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.unk_token: \"%.60s\" is not in model.vocab", tok->name, unk);
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: model.unk_token: \"%.60s\" is not in model.vocab", tok->name,
+                            unk);
     SLUICE__TRY(byte_tokens(tok, err));
     SLUICE__TRY(byte_pairs(tok, err));
     SLUICE__TRY(sluice__build_tries(tok, err));
@@ -148,7 +158,8 @@ static sluice_status parts(sluice_tokenizer *tok, const sluice__json *root, slui
 
 /* What the steps together allow. */
 static void conclude(sluice_tokenizer *tok) {
-    static const char *const eos[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"}, *const bos[] = {"<|begin_of_text|>", "<s>"};
+    static const char *const eos[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"}, *const bos[] = {"<|begin_of_text|>",
+                                                                                                   "<s>"};
     if (tok->num_pre == 1 && tok->pre[0].kind == SLUICE__PRE_KNOWN) tok->sole = tok->pre[0].pattern.known;
     tok->can_cut = tok->sole != NULL;
     for (int i = 0; i < tok->num_norm; i++) tok->can_cut &= tok->norm[i].kind <= SLUICE__NORM_LOWERCASE;
@@ -195,7 +206,8 @@ static sluice_status build(sluice_tokenizer **out, char *json, size_t size, cons
     return st;
 }
 
-sluice_status sluice_tokenizer_parse(sluice_tokenizer **out, const char *json, size_t size, const char *name, sluice_error *err) {
+sluice_status sluice_tokenizer_parse(sluice_tokenizer **out, const char *json, size_t size, const char *name,
+                                     sluice_error *err) {
     *out = NULL;
     char *copy = sluice__strndup(json, size);
     if (!copy) return sluice__no_memory(err, size, name);

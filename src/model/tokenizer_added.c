@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Added tokens in a text: the leftmost match, of those the longest, found through a trie. Most text has no first byte of any of them,
- * and then one memchr or one table pass is all that it costs. */
+/* Added tokens in a text: the leftmost match, of those the longest, found through a trie. Most text has no first byte
+ * of any of them, and then one memchr or one table pass is all that it costs. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
@@ -69,7 +69,8 @@ sluice_status sluice__build_tries(sluice_tokenizer *tok, sluice_error *err) {
         if (!text.size) continue;
         if (!trie_add(a->normalized ? &tok->normalized_trie : &tok->raw_trie, text.data, text.size, i))
             return sluice__no_memory(err, text.size, "added tokens");
-        if (a->lstrip || a->rstrip || memchr(text.data, ' ', text.size) || memchr(text.data, '\n', text.size)) tok->added_blocks_cuts = true;
+        if (a->lstrip || a->rstrip || memchr(text.data, ' ', text.size) || memchr(text.data, '\n', text.size))
+            tok->added_blocks_cuts = true;
     }
     return SLUICE_OK;
 }
@@ -135,7 +136,8 @@ bool sluice__added_next(sluice__added_search *s, unsigned flags) {
             if (!sluice__char_is_space(sluice__utf8_get(back, &n))) break;
             start = (const char *)back;
         }
-        while (a->rstrip && stop < end && sluice__char_is_space(sluice__utf8_get((const unsigned char *)stop, &n))) stop += n;
+        while (a->rstrip && stop < end && sluice__char_is_space(sluice__utf8_get((const unsigned char *)stop, &n)))
+            stop += n;
         s->gap = (sluice__span){text + s->done, start > text + s->done ? (size_t)(start - text) - s->done : 0};
         s->id = a->id;
         s->done = (size_t)(stop - text);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BPE of one pre-token: while any neighbours have a merge, the pair of lowest rank is merged, the leftmost of equals first.
- * Short pre-tokens keep symbols and pair ranks in two small arrays and look for the minimum by a linear scan; long ones use
- * a heap over a linked list, so that a megabyte without a space costs n log n. Results of short pre-tokens are remembered in
- * a direct-mapped cache of one cache line a slot: real text repeats a few thousand words. The slots of a whole group of
- * pre-tokens are asked for before the first is looked at, because each of them is a cache miss of the processor. */
+/* BPE of one pre-token: while any neighbours have a merge, the pair of lowest rank is merged, the leftmost of equals
+ * first. Short pre-tokens keep symbols and pair ranks in two small arrays and look for the minimum by a linear scan;
+ * long ones use a heap over a linked list, so that a megabyte without a space costs n log n. Results of short
+ * pre-tokens are remembered in a direct-mapped cache of one cache line a slot: real text repeats a few thousand words.
+ * The slots of a whole group of pre-tokens are asked for before the first is looked at, because each of them is a cache
+ * miss of the processor. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
@@ -148,8 +149,8 @@ static void push_pair(chain *c, uint32_t i) {
     if (c->rank[i] != NO_MERGE) sift_up(&c->heap, (uint64_t)c->rank[i] << 32 | i);
 }
 
-/* scratch: 7 n words, aligned to 8 bytes. A heap entry is stale unless the pair at its place still has its rank. At most n entries from
- * the start are alive with the two that each of n merges adds, hence 2 n of two words. */
+/* scratch: 7 n words, aligned to 8 bytes. A heap entry is stale unless the pair at its place still has its rank. At
+ * most n entries from the start are alive with the two that each of n merges adds, hence 2 n of two words. */
 static size_t merge_long(const sluice__merges *m, uint32_t *ids, size_t n, uint32_t *scratch) {
     chain c = {m, ids, scratch + 4 * n, scratch + 5 * n, scratch + 6 * n, {(uint64_t *)(void *)scratch, 0}};
     for (size_t i = 0; i < n; i++) {
@@ -177,7 +178,8 @@ static size_t merge_long(const sluice__merges *m, uint32_t *ids, size_t n, uint3
 /* ---- one pre-token ---- */
 static sluice_status whole_word(sluice__encoder *e, const char *data, size_t size, bool *done, sluice_error *err) {
     const sluice_tokenizer *tok = e->tok;
-    int32_t id = tok->byte_level ? sluice__vocab_find_bytes(&tok->vocab, data, size) : sluice__vocab_find(&tok->vocab, data, size);
+    int32_t id = tok->byte_level ? sluice__vocab_find_bytes(&tok->vocab, data, size)
+                                 : sluice__vocab_find(&tok->vocab, data, size);
     *done = id >= 0 && tok->vocab.tokens[id].flags & SLUICE__TOKEN_MODEL;
     return *done ? sluice__ids_push(e->out, id, err) : SLUICE_OK;
 }
@@ -196,7 +198,8 @@ static sluice_status merge_word(sluice__encoder *e, const char *data, size_t siz
     if (n <= SHORT) {
         n = bpe_short(tok, p, size, ids, n);
     } else {
-        if (n > UINT32_MAX / 7) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a pre-token of %zu bytes is too long", size);
+        if (n > UINT32_MAX / 7)
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a pre-token of %zu bytes is too long", size);
         if (e->words_capacity < 7 * n) {
             sluice__free(e->words);
             e->words_capacity = 0;
@@ -212,13 +215,15 @@ static sluice_status merge_word(sluice__encoder *e, const char *data, size_t siz
 
 /* ---- the cache ---- */
 static sluice_status new_cache(sluice__encoder *e, sluice_error *err) {
-    e->cache = sluice__calloc(CACHE_SLOTS, sizeof *e->cache, SLUICE__MEM_DATA);
+    if (!e->cache) e->cache = sluice__calloc(CACHE_SLOTS, sizeof *e->cache, SLUICE__MEM_DATA);
     e->waiting = sluice__calloc(GROUP, sizeof *e->waiting, SLUICE__MEM_DATA);
-    return e->cache && e->waiting ? SLUICE_OK : sluice__no_memory(err, CACHE_SLOTS * sizeof *e->cache, "the pre-token cache");
+    return e->cache && e->waiting ? SLUICE_OK
+                                  : sluice__no_memory(err, CACHE_SLOTS * sizeof *e->cache, "the pre-token cache");
 }
 
 static bool same(const cache_key *a, const cache_key *b) {
-    return ((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1]) | (a->word[2] ^ b->word[2]) | (a->word[3] ^ b->word[3])) == 0;
+    return ((a->word[0] ^ b->word[0]) | (a->word[1] ^ b->word[1]) | (a->word[2] ^ b->word[2]) |
+            (a->word[3] ^ b->word[3])) == 0;
 }
 
 static sluice_status resolve(sluice__encoder *e, const struct sluice__waiting *w, sluice_error *err) {

@@ -29,21 +29,26 @@ sluice__char_class sluice__char_class_of(uint32_t c) {
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return L;
+    case UTF8PROC_CATEGORY_LO:
+        return L;
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME: return SLUICE__CHAR_MARK;
+    case UTF8PROC_CATEGORY_ME:
+        return SLUICE__CHAR_MARK;
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return N;
+    case UTF8PROC_CATEGORY_NO:
+        return N;
     case UTF8PROC_CATEGORY_PC:
     case UTF8PROC_CATEGORY_PD:
     case UTF8PROC_CATEGORY_PS:
     case UTF8PROC_CATEGORY_PE:
     case UTF8PROC_CATEGORY_PI:
     case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO: return P;
-    default: return SLUICE__CHAR_OTHER;
+    case UTF8PROC_CATEGORY_PO:
+        return P;
+    default:
+        return SLUICE__CHAR_OTHER;
     }
 }
 
@@ -53,9 +58,12 @@ bool sluice__char_is_word(uint32_t c) {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
     switch (sluice__char_class_of(c)) {
     case SLUICE__CHAR_LETTER:
-    case SLUICE__CHAR_MARK: return true;
-    case SLUICE__CHAR_NUMBER: return k != UTF8PROC_CATEGORY_NO;
-    case SLUICE__CHAR_PUNCTUATION: return k == UTF8PROC_CATEGORY_PC;
+    case SLUICE__CHAR_MARK:
+        return true;
+    case SLUICE__CHAR_NUMBER:
+        return k != UTF8PROC_CATEGORY_NO;
+    case SLUICE__CHAR_PUNCTUATION:
+        return k == UTF8PROC_CATEGORY_PC;
     default:
         return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
                (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);

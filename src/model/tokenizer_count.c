@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Distinct pre-tokens of texts: a hash table over an arena of bytes for every thread, put together at the end. Texts are collected
- * to batches, long ones cut where that changes nothing, so that threads have work whether there are many short documents or
- * one long one. The order of the words depends on the threads; what is trained from the counts does not. */
+/* Distinct pre-tokens of texts: a hash table over an arena of bytes for every thread, put together at the end. Texts
+ * are collected to batches, long ones cut where that changes nothing, so that threads have work whether there are many
+ * short documents or one long one. The order of the words depends on the threads; what is trained from the counts does
+ * not. */
 #include "model/tokenizer_train.h"
 #include "base/memory.h"
 #include "model/utf8.h"
@@ -50,7 +51,8 @@ static bool new_word(sluice__words *w, const char *data, size_t size) {
 static sluice_status add_word(sluice__words *w, const char *data, size_t size, int64_t count, sluice_error *err) {
     if (size > UINT32_MAX || w->count == UINT32_MAX - 1)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "too many different pre-tokens, or one of more than 4 GB");
-    if ((!w->index || w->count * 3 > w->mask * 2) && !grow_index(w)) return sluice__no_memory(err, w->mask * 8, "pre-tokens");
+    if ((!w->index || w->count * 3 > w->mask * 2) && !grow_index(w))
+        return sluice__no_memory(err, w->mask * 8, "pre-tokens");
     uint64_t hash = sluice__hash_span(data, size), i = hash & w->mask;
     uint32_t tag = (uint32_t)(hash >> 32);
     for (; w->index[i]; i = (i + 1) & w->mask) {
@@ -71,10 +73,12 @@ static sluice_status count_piece(sluice__encoder *e, const char *data, size_t si
     return add_word(user, data, size, 1, err);
 }
 
-static sluice_status count_text(sluice__words *w, sluice__encoder *e, const char *text, size_t size, sluice_error *err) {
+static sluice_status count_text(sluice__words *w, sluice__encoder *e, const char *text, size_t size,
+                                sluice_error *err) {
     for (size_t at = 0; at < size;) {
         size_t good = sluice__utf8_valid_prefix(text + at, size - at);
-        if (good) SLUICE__TRY(sluice__cut_normalized(e, (sluice__span){text + at, good}, at == 0, 0, count_piece, w, err));
+        if (good)
+            SLUICE__TRY(sluice__cut_normalized(e, (sluice__span){text + at, good}, at == 0, 0, count_piece, w, err));
         at += good;
         size_t bad = sluice__utf8_invalid_prefix(text + at, size - at);
         if (bad) SLUICE__TRY(count_piece(e, text + at, bad, w, err));
@@ -126,7 +130,8 @@ static sluice_status flush(counter *c, sluice_error *err) {
 
 static sluice_status add_text(counter *c, const char *text, size_t size, sluice_error *err) {
     for (size_t at = 0; at < size;) {
-        size_t left = size - at, cut = left > CHUNK_BYTES && c->threads > 1 ? sluice_tokenizer_cut(c->tok, text + at, CHUNK_BYTES) : 0;
+        size_t left = size - at,
+               cut = left > CHUNK_BYTES && c->threads > 1 ? sluice_tokenizer_cut(c->tok, text + at, CHUNK_BYTES) : 0;
         if (!cut) cut = left;
         if (c->count == BATCH_ITEMS || (c->count && c->text.size + cut > BATCH_BYTES)) SLUICE__TRY(flush(c, err));
         c->items[c->count++] = (item){c->text.size, cut};
@@ -152,7 +157,8 @@ sluice_status sluice__count_words(sluice__words *out, const sluice_tokenizer *to
     counter c = {.tok = tok, .threads = sluice_get_num_threads()};
     c.words = sluice__calloc((size_t)c.threads, sizeof *c.words, SLUICE__MEM_DATA);
     c.items = sluice__calloc(BATCH_ITEMS, sizeof *c.items, SLUICE__MEM_DATA);
-    sluice_status st = c.words && c.items ? SLUICE_OK : sluice__no_memory(err, BATCH_ITEMS * sizeof *c.items, "a batch of text");
+    sluice_status st =
+        c.words && c.items ? SLUICE_OK : sluice__no_memory(err, BATCH_ITEMS * sizeof *c.items, "a batch of text");
     while (st == SLUICE_OK) {
         const char *text = NULL;
         size_t size = 0;

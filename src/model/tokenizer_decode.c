@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoding: the tokens' spellings go through the decoder steps of the file. A byte-level decoder alone, by far the usual case, is a
- * concatenation of bytes; other decoders work on a list of pieces as the tokenizers package does. */
+/* Decoding: the tokens' spellings go through the decoder steps of the file. A byte-level decoder alone, by far the
+ * usual case, is a concatenation of bytes; other decoders work on a list of pieces as the tokenizers package does. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
@@ -26,9 +26,10 @@ void sluice_text_free(sluice_text *text) {
     *text = (sluice_text){0};
 }
 
-/* Appends bytes with U+FFFD for each maximal ill-formed part. With `keep`, a part that only lacks bytes at the end is left out;
- * *used says how many bytes were taken. */
-static sluice_status add_lossy(sluice_text *text, const char *data, size_t size, bool keep, size_t *used, sluice_error *err) {
+/* Appends bytes with U+FFFD for each maximal ill-formed part. With `keep`, a part that only lacks bytes at the end is
+ * left out; *used says how many bytes were taken. */
+static sluice_status add_lossy(sluice_text *text, const char *data, size_t size, bool keep, size_t *used,
+                               sluice_error *err) {
     size_t at = 0;
     while (at < size) {
         size_t good = sluice__utf8_valid_prefix(data + at, size - at);
@@ -46,7 +47,8 @@ static sluice_status add_lossy(sluice_text *text, const char *data, size_t size,
     return sluice__text_add(text, "", 0, err);
 }
 
-/* Ids without a token give nothing, as in the tokenizers package: a model may have more rows than its tokenizer tokens. */
+/* Ids without a token give nothing, as in the tokenizers package: a model may have more rows than its tokenizer tokens.
+ */
 static bool skipped(const sluice_tokenizer *tok, int32_t id, bool skip_special) {
     if (id < 0 || id >= tok->vocab.size || !tok->vocab.tokens[id].flags) return true;
     return skip_special && tok->vocab.tokens[id].flags & SLUICE__TOKEN_SPECIAL;
@@ -92,7 +94,10 @@ static int byte_token(sluice__span t) {
     int value = 0;
     for (int i = 3; i < 5; i++) {
         char c = t.data[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                           : -1;
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
@@ -126,7 +131,8 @@ static sluice_status byte_fallback(const pieces *in, pieces *out, sluice_error *
     return SLUICE_OK;
 }
 
-static sluice_status replace(const sluice__dec_step *d, sluice__matcher *matcher, sluice__span t, pieces *out, sluice_error *err) {
+static sluice_status replace(const sluice__dec_step *d, sluice__matcher *matcher, sluice__span t, pieces *out,
+                             sluice_error *err) {
     sluice__matches m = sluice__matches_of(&d->pattern, matcher, t);
     size_t done = 0, start, end;
     for (;;) {
@@ -194,9 +200,12 @@ static sluice_status decode_step(const sluice__dec_step *d, sluice__matcher *mat
     }
     for (size_t i = 0; i < in->count; i++) {
         sluice__span t = piece_at(in, i);
-        if (d->kind == SLUICE__DEC_REPLACE) SLUICE__TRY(replace(d, matcher, t, out, err));
-        else if (d->kind == SLUICE__DEC_STRIP) strip(d, t, out);
-        else metaspace(d, t, i == 0, out);
+        if (d->kind == SLUICE__DEC_REPLACE)
+            SLUICE__TRY(replace(d, matcher, t, out, err));
+        else if (d->kind == SLUICE__DEC_STRIP)
+            strip(d, t, out);
+        else
+            metaspace(d, t, i == 0, out);
         SLUICE__TRY(end_piece(out, err));
     }
     return SLUICE_OK;
@@ -245,15 +254,16 @@ sluice_status sluice_tokenizer_decode(const sluice_tokenizer *tok, const int32_t
 }
 
 /* ---- streams ---- */
-/* Over bytes the state is the unfinished character. Other decoders look at neighbours, so the ids since the last finished piece are
- * decoded with and without the new one, and what was added is given out unless it ends in an unfinished character. */
+/* Over bytes the state is the unfinished character. Other decoders look at neighbours, so the ids since the last
+ * finished piece are decoded with and without the new one, and what was added is given out unless it ends in an
+ * unfinished character. */
 struct sluice_decode_stream {
     const sluice_tokenizer *tok;
     bool skip_special;
     char tail[8];
     size_t tail_size;
-    sluice_ids ids;    /* other decoders: the window */
-    size_t given_ids;  /* of them, those whose text was given out */
+    sluice_ids ids;   /* other decoders: the window */
+    size_t given_ids; /* of them, those whose text was given out */
 };
 
 sluice_status sluice_decode_stream_new(sluice_decode_stream **out, const sluice_tokenizer *tok, bool skip_special,
@@ -312,7 +322,8 @@ sluice_status sluice_decode_stream_push(sluice_decode_stream *s, int32_t id, slu
 }
 
 sluice_status sluice_decode_stream_finish(sluice_decode_stream *s, sluice_text *text, sluice_error *err) {
-    sluice_status st = bytes_only(s->tok) ? add_lossy(text, s->tail, s->tail_size, false, NULL, err) : push_list(s, true, text, err);
+    sluice_status st =
+        bytes_only(s->tok) ? add_lossy(text, s->tail, s->tail_size, false, NULL, err) : push_list(s, true, text, err);
     s->tail_size = s->ids.count = s->given_ids = 0;
     return st;
 }

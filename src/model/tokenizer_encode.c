@@ -23,7 +23,8 @@ void sluice_ids_free(sluice_ids *ids) {
 
 /* ---- encoders: what a call changes, kept for the next call ---- */
 sluice_status sluice__encoder_get(sluice__encoder **out, const sluice_tokenizer *tok, sluice_error *err) {
-    sluice_tokenizer *pool = (sluice_tokenizer *)(uintptr_t)tok; /* the pool is the one part that changes, under its lock */
+    sluice_tokenizer *pool =
+        (sluice_tokenizer *)(uintptr_t)tok; /* the pool is the one part that changes, under its lock */
     pthread_mutex_lock(&pool->pool_lock);
     sluice__encoder *e = pool->pool;
     if (e) pool->pool = e->next;
@@ -34,8 +35,10 @@ sluice_status sluice__encoder_get(sluice__encoder **out, const sluice_tokenizer 
     if (!e) return sluice__no_memory(err, sizeof *e, "an encoder");
     e->tok = tok;
     sluice_status st = sluice__matcher_new(&e->matcher, err);
-    if (st == SLUICE_OK) *out = e;
-    else sluice__encoder_free(e);
+    if (st == SLUICE_OK)
+        *out = e;
+    else
+        sluice__encoder_free(e);
     return st;
 }
 
@@ -163,7 +166,8 @@ static sluice_status parallel(const sluice_tokenizer *tok, sluice__span text, bo
 
 static sluice_status segment(sluice__encoder *e, sluice__span text, bool first, unsigned flags, sluice_ids *ids,
                              sluice_error *err) {
-    int threads = text.size >= 2 * CHUNK && e->tok->can_cut && !e->tok->added_blocks_cuts ? sluice_get_num_threads() : 1;
+    int threads =
+        text.size >= 2 * CHUNK && e->tok->can_cut && !e->tok->added_blocks_cuts ? sluice_get_num_threads() : 1;
     if (threads > 1) return parallel(e->tok, text, first, flags, threads, ids, err);
     return serial(e, text, first, flags, ids, err);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer from inside. A file of the tokenizers package is a pipeline
  *
- *     text -> added tokens cut out -> normalisers -> normalised added tokens cut out -> pre-tokenizer -> BPE -> template
+ *     text -> added tokens cut out -> normalisers -> normalised added tokens cut out -> pre-tokenizer -> BPE ->
+ * template
  *
  * and each step is one source file tokenizer_<step>.c over the structs below. Everything in sluice_tokenizer is fixed
  * at load; what an encoding call changes lives in a sluice__encoder, of which a tokenizer keeps a pool. */
@@ -34,13 +35,14 @@ typedef struct sluice__token {
     uint32_t flags;             /* 0 = the id is not in use */
 } sluice__token;
 
-/* A merge of two tokens is known by its rank. A slot of the table is left:20 right:20 rank:24 while ids and ranks fit (half
- * the memory means half the cache misses), otherwise two words. */
+/* A merge of two tokens is known by its rank. A slot of the table is left:20 right:20 rank:24 while ids and ranks fit
+ * (half the memory means half the cache misses), otherwise two words. */
 typedef struct sluice__merges {
     uint64_t *slots; /* UINT64_MAX = empty */
     uint64_t mask;
-    bool wide;        /* slots of two words: left << 32 | right, and the rank */
-    uint64_t *filter; /* one bit for each hash that a pair has: most questions are answered by "no" here, in the L2 cache */
+    bool wide; /* slots of two words: left << 32 | right, and the rank */
+    uint64_t
+        *filter; /* one bit for each hash that a pair has: most questions are answered by "no" here, in the L2 cache */
     uint64_t filter_mask;
     uint32_t *id; /* [count] what each merge makes */
     int32_t count, capacity;
@@ -73,7 +75,8 @@ static inline void sluice__two_words(const char *p, size_t n, uint64_t *a, uint6
         memcpy(&y, p + n - 4, 4);
         *a = x, *b = y;
     } else {
-        *a = n ? (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n >> 1] << 8 | (unsigned char)p[n - 1] : 0;
+        *a = n ? (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n >> 1] << 8 | (unsigned char)p[n - 1]
+               : 0;
         *b = 0;
     }
 }
@@ -97,8 +100,8 @@ int32_t sluice__vocab_find(const sluice__vocab *v, const char *text, size_t size
 /* The id of a whole pre-token in the model's own vocabulary, or -1; needs byte_index when over bytes. */
 int32_t sluice__vocab_find_bytes(const sluice__vocab *v, const char *bytes, size_t size);
 sluice_status sluice__vocab_index_bytes(sluice__vocab *v, sluice_error *err);
-/* Room for `count` merges over the vocabulary as it is, then one at a time in rising rank; a later pair overrides an equal
- * earlier one. */
+/* Room for `count` merges over the vocabulary as it is, then one at a time in rising rank; a later pair overrides an
+ * equal earlier one. */
 sluice_status sluice__merges_reserve(sluice__vocab *v, size_t count, sluice_error *err);
 void sluice__merges_add(sluice__vocab *v, uint32_t left, uint32_t right, uint32_t id);
 void sluice__vocab_free(sluice__vocab *v);
@@ -109,13 +112,15 @@ enum { SLUICE__NARROW_ID_BITS = 20, SLUICE__NARROW_RANK_BITS = 24 };
 #define SLUICE__NO_MERGE UINT32_MAX
 /* The rank of the merge of two tokens, or SLUICE__NO_MERGE. */
 static inline uint32_t sluice__merge_rank(const sluice__merges *m, uint32_t left, uint32_t right) {
-    uint64_t key = (uint64_t)left << 32 | right, h = sluice__mix(key, key), i = h & m->mask, f = h >> 32 & m->filter_mask;
+    uint64_t key = (uint64_t)left << 32 | right, h = sluice__mix(key, key), i = h & m->mask,
+             f = h >> 32 & m->filter_mask;
     if (!(m->filter[f >> 6] >> (f & 63) & 1)) return SLUICE__NO_MERGE;
     if (!m->wide) {
         uint64_t want = (uint64_t)left << SLUICE__NARROW_ID_BITS | right;
         for (;; i = (i + 1) & m->mask) {
             uint64_t slot = m->slots[i];
-            if (slot >> SLUICE__NARROW_RANK_BITS == want) return (uint32_t)slot & ((1u << SLUICE__NARROW_RANK_BITS) - 1);
+            if (slot >> SLUICE__NARROW_RANK_BITS == want)
+                return (uint32_t)slot & ((1u << SLUICE__NARROW_RANK_BITS) - 1);
             if (slot == UINT64_MAX) return SLUICE__NO_MERGE;
         }
     }
@@ -142,7 +147,8 @@ typedef struct sluice__matcher {
     pcre2_jit_stack *stack;
 } sluice__matcher;
 /* The pattern is in Oniguruma's syntax as the tokenizers package reads it; `where` is for messages. */
-sluice_status sluice__regex_new(sluice__regex *out, const char *pattern, size_t size, const char *where, sluice_error *err);
+sluice_status sluice__regex_new(sluice__regex *out, const char *pattern, size_t size, const char *where,
+                                sluice_error *err);
 void sluice__regex_free(sluice__regex *r);
 /* Oniguruma's spelling to PCRE2's (tokenizer_regex_syntax.c). */
 sluice_status sluice__regex_translate(sluice__strbuf *out, const char *pattern, size_t size, const char *where,
@@ -150,15 +156,15 @@ sluice_status sluice__regex_translate(sluice__strbuf *out, const char *pattern, 
 sluice_status sluice__matcher_new(sluice__matcher *out, sluice_error *err);
 void sluice__matcher_free(sluice__matcher *m);
 /* The first match at or behind `from` in well-formed text: *found, [*start, *end). */
-sluice_status sluice__regex_search(const sluice__regex *r, sluice__matcher *m, const char *text, size_t size, size_t from,
-                                   bool *found, size_t *start, size_t *end, sluice_error *err);
+sluice_status sluice__regex_search(const sluice__regex *r, sluice__matcher *m, const char *text, size_t size,
+                                   size_t from, bool *found, size_t *start, size_t *end, sluice_error *err);
 
 /* ---- patterns with a hand-written matcher (tokenizer_known.c) ---- */
 typedef struct sluice__known {
     const char *name;
-    bool gpt2;         /* GPT-2's alternatives; otherwise cl100k's */
-    bool marks;        /* \p{M} counts as a letter */
-    int digits;        /* longest run of digits, 0 = any */
+    bool gpt2;  /* GPT-2's alternatives; otherwise cl100k's */
+    bool marks; /* \p{M} counts as a letter */
+    int digits; /* longest run of digits, 0 = any */
 } sluice__known;
 const sluice__known *sluice__known_find(const char *pattern, size_t size); /* by the exact text; NULL */
 const sluice__known *sluice__known_named(const char *name, const char **pattern);
@@ -210,8 +216,8 @@ typedef struct sluice__norm_step {
 
 sluice_status sluice__inert_new(unsigned char **out, sluice__norm_kind kind, sluice_error *err);
 /* Replaces *text by its normal form, which lies in out unless the text was in the form already. */
-sluice_status sluice__normal_form(const unsigned char *inert, sluice__norm_kind kind, sluice__span *text, sluice__strbuf *out,
-                                  sluice_error *err);
+sluice_status sluice__normal_form(const unsigned char *inert, sluice__norm_kind kind, sluice__span *text,
+                                  sluice__strbuf *out, sluice_error *err);
 
 /* ---- pre-tokenizers (tokenizer_pretokenize.c) ---- */
 typedef enum sluice__behavior {
@@ -222,11 +228,10 @@ typedef enum sluice__behavior {
     SLUICE__CONTIGUOUS
 } sluice__behavior;
 typedef enum sluice__pre_kind {
-    SLUICE__PRE_SPLIT,        /* by pattern */
-    SLUICE__PRE_KNOWN,        /* the same, isolated, with a hand-written matcher */
-    SLUICE__PRE_DIGITS,       /* by character class */
+    SLUICE__PRE_SPLIT,  /* by pattern */
+    SLUICE__PRE_KNOWN,  /* the same, isolated, with a hand-written matcher */
+    SLUICE__PRE_DIGITS, /* by character class */
     SLUICE__PRE_PUNCTUATION,
-    SLUICE__PRE_BERT_PUNCTUATION,
     SLUICE__PRE_SPACE,
     SLUICE__PRE_WORDS,        /* \w+|[^\w\s]+ */
     SLUICE__PRE_PREFIX_SPACE, /* ByteLevel's add_prefix_space */
@@ -264,7 +269,7 @@ typedef struct sluice__dec_step {
 /* ---- added tokens (tokenizer_added.c) ---- */
 typedef struct sluice__added {
     int32_t id;
-    char *normal; /* the normalised content, by which it is found and as which it is decoded, when that is another text */
+    char *normal; /* what normalisers make of it, if that is another text: it is found and decoded as this */
     size_t normal_size;
     bool single_word, lstrip, rstrip, special, normalized;
 } sluice__added;
@@ -288,8 +293,8 @@ typedef struct sluice__added_search {
     const sluice_tokenizer *tok;
     const sluice__trie *trie;
     sluice__span text;
-    size_t from; /* where to look next */
-    size_t done; /* text behind the last token found, its stripped space included */
+    size_t from;      /* where to look next */
+    size_t done;      /* text behind the last token found, its stripped space included */
     sluice__span gap; /* text in front of the token found */
     int32_t id;       /* the token found */
 } sluice__added_search;
@@ -300,9 +305,9 @@ struct sluice_tokenizer {
     char *json, *config_json; /* bytes of tokenizer.json and of tokenizer_config.json (NULL) */
     size_t json_size, config_size;
     sluice__vocab vocab;
-    bool byte_level;  /* symbols are bytes; otherwise characters */
+    bool byte_level;     /* symbols are bytes; otherwise characters */
     int32_t symbol[256]; /* byte level: token of each byte, -1 = none; otherwise token of <0xNN> */
-    uint32_t *byte_pairs; /* byte level, every byte has a token: [256 * 256] rank of the merge of two bytes; else NULL */
+    uint32_t *byte_pairs; /* [256 * 256] ranks of the merges of two bytes, when every byte has a token; else NULL */
     bool byte_fallback, ignore_merges, fuse_unk;
     int32_t unk_id; /* of the model */
     int32_t bos_id, eos_id, pad_id, config_unk_id;
@@ -316,7 +321,7 @@ struct sluice_tokenizer {
     int num_norm, num_pre, num_dec;
     const sluice__known *sole; /* the only pre-tokenizer step is this pattern, isolated; NULL */
     bool can_cut;              /* sole, and normalisers that work character by character */
-    int32_t *prefix, *suffix; /* of the post-processor's template */
+    int32_t *prefix, *suffix;  /* of the post-processor's template */
     int num_prefix, num_suffix;
     char pre_text[256];
     bool pre_fast;
@@ -327,7 +332,8 @@ struct sluice_tokenizer {
 /* ---- one encoding call ---- */
 typedef struct sluice__encoder sluice__encoder;
 /* Gets the pre-tokens in order. */
-typedef sluice_status (*sluice__piece_fn)(sluice__encoder *e, const char *data, size_t size, void *user, sluice_error *err);
+typedef sluice_status (*sluice__piece_fn)(sluice__encoder *e, const char *data, size_t size, void *user,
+                                          sluice_error *err);
 
 struct sluice__cache_slot;
 struct sluice__waiting;
@@ -344,7 +350,7 @@ struct sluice__encoder {
     const sluice_tokenizer *tok;
     struct sluice__encoder *next;
     sluice__matcher matcher;
-    sluice__strbuf norm[2];                   /* normalised text, two sides in turn */
+    sluice__strbuf norm[2];                    /* normalised text, two sides in turn */
     sluice__strbuf changed[SLUICE__MAX_STEPS]; /* text that a pre-tokenizer step rewrote */
     sluice__pieces pieces[SLUICE__MAX_STEPS];  /* what a step cut */
     struct sluice__cache_slot *cache;
@@ -367,20 +373,21 @@ static inline sluice_status sluice__ids_push(sluice_ids *ids, int32_t id, sluice
 }
 
 /* Normalises well-formed text; *out is valid until the encoder normalises again (it may be the input itself). */
-sluice_status sluice__normalize(sluice__encoder *e, const char *text, size_t size, sluice__span *out, sluice_error *err);
+sluice_status sluice__normalize(sluice__encoder *e, const char *text, size_t size, sluice__span *out,
+                                sluice_error *err);
 /* Cuts normalised text into pre-tokens. `at_start`: the text's own start is here (Metaspace wants to know). */
-sluice_status sluice__pretokenize(sluice__encoder *e, const char *text, size_t size, bool at_start, sluice__piece_fn emit,
-                                  void *user, sluice_error *err);
-/* Normalises, cuts out normalised added tokens (their ids go to e->out unless that is NULL), cuts the rest into pre-tokens.
- * The text is well-formed. */
+sluice_status sluice__pretokenize(sluice__encoder *e, const char *text, size_t size, bool at_start,
+                                  sluice__piece_fn emit, void *user, sluice_error *err);
+/* Normalises, cuts out normalised added tokens (their ids go to e->out unless that is NULL), cuts the rest into
+ * pre-tokens. The text is well-formed. */
 sluice_status sluice__cut_normalized(sluice__encoder *e, sluice__span text, bool first, unsigned flags,
                                      sluice__piece_fn emit, void *user, sluice_error *err);
-/* Appends the ids of one pre-token (any bytes) to e->out, at the latest when sluice__bpe_flush is called: until then the
- * bytes have to stay. */
+/* Appends the ids of one pre-token (any bytes) to e->out, at the latest when sluice__bpe_flush is called: until then
+ * the bytes have to stay. */
 sluice_status sluice__bpe(sluice__encoder *e, const char *data, size_t size, sluice_error *err);
 sluice_status sluice__bpe_flush(sluice__encoder *e, sluice_error *err);
-/* The matches of a pattern from left to right in well-formed text (tokenizer_split.c). An empty match is skipped where the
- * last match ended, as in Oniguruma's find_iter. */
+/* The matches of a pattern from left to right in well-formed text (tokenizer_split.c). An empty match is skipped where
+ * the last match ended, as in Oniguruma's find_iter. */
 typedef struct sluice__matches {
     const sluice__pattern *pattern;
     sluice__matcher *matcher;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two big values of a tokenizer.json, model.vocab and model.merges, hold hundreds of thousands of strings. Building a
- * JSON tree of them costs more than all the rest of loading, so one pass over the file reads them straight into the
- * vocabulary and notes where they lie. The rest of the file, with the two replaced by empty ones, goes through the ordinary
- * JSON parser afterwards, which also is the judge of its syntax. */
+/* The two big values of a tokenizer.json, model.vocab and model.merges, hold hundreds of thousands of strings. Building
+ * a JSON tree of them costs more than all the rest of loading, so one pass over the file reads them straight into the
+ * vocabulary and notes where they lie. The rest of the file, with the two replaced by empty ones, goes through the
+ * ordinary JSON parser afterwards, which also is the judge of its syntax. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/tokenizer_json.h"
@@ -14,7 +14,7 @@ typedef struct scanner {
     const char *p, *end, *begin, *file;
     sluice__strbuf text[3]; /* unescaped strings: up to three at a time */
     sluice__vocab *vocab;
-    int32_t guess; /* id of the token that the next merge probably makes */
+    int32_t guess;                    /* id of the token that the next merge probably makes */
     sluice__span vocab_at, merges_at; /* where the two values lie; data NULL = not seen */
     sluice_error *err;
 } scanner;
@@ -42,7 +42,10 @@ static int hex4(scanner *s) {
     int value = 0;
     for (int i = 0; i < 4; i++) {
         char c = s->p[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                           : -1;
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
@@ -88,13 +91,16 @@ static sluice_status string(scanner *s, const char *field, int slot, sluice__spa
         sluice__strbuf_add(b, start, out->size);
         while (s->p < s->end && *s->p != '"') {
             if ((unsigned char)*s->p < 0x20) return bad(s, field, "a control character in a string");
-            if (*s->p != '\\') sluice__strbuf_add(b, s->p++, 1);
-            else if (s->p++, !unescape(s, b)) return bad(s, field, "a wrong escape in a string");
+            if (*s->p != '\\')
+                sluice__strbuf_add(b, s->p++, 1);
+            else if (s->p++, !unescape(s, b))
+                return bad(s, field, "a wrong escape in a string");
         }
         if (b->failed) return sluice__no_memory(s->err, b->size, "a string");
         *out = (sluice__span){b->data, b->size};
     }
-    if (s->p == s->end || *s->p != '"') return bad(s, field, s->p == s->end ? "a string without its end" : "a control character in a string");
+    if (s->p == s->end || *s->p != '"')
+        return bad(s, field, s->p == s->end ? "a string without its end" : "a control character in a string");
     s->p++;
     if (sluice__utf8_valid_prefix(out->data, out->size) != out->size) return bad(s, field, "a string is not UTF-8");
     return SLUICE_OK;
@@ -136,7 +142,8 @@ static sluice_status token_id(scanner *s, sluice__span token, int64_t *id) {
     blank(s);
     const char *start = s->p;
     int64_t value = 0;
-    while (s->p < s->end && *s->p >= '0' && *s->p <= '9' && value <= SLUICE__MAX_TOKEN_ID) value = value * 10 + (*s->p++ - '0');
+    while (s->p < s->end && *s->p >= '0' && *s->p <= '9' && value <= SLUICE__MAX_TOKEN_ID)
+        value = value * 10 + (*s->p++ - '0');
     if (s->p == s->end) return bad(s, "model.vocab", "the file ends early");
     bool ends = strchr(" \n\r\t,}", *s->p) != NULL;
     if (s->p > start && ends && value <= SLUICE__MAX_TOKEN_ID) {
@@ -145,9 +152,9 @@ static sluice_status token_id(scanner *s, sluice__span token, int64_t *id) {
     }
     const char *q = start;
     while (q < s->end && q - start < 24 && !strchr(" \n\r\t,}", *q)) q++;
-    return sluice__fail(s->err, SLUICE_ERR_CONFIG, "%s: model.vocab: id of token \"%.*s\": found %.*s, expected an integer 0..%d",
-                        s->file, token.size > 60 ? 60 : (int)token.size, token.data, (int)(q - start), start,
-                        SLUICE__MAX_TOKEN_ID);
+    return sluice__fail(
+        s->err, SLUICE_ERR_CONFIG, "%s: model.vocab: id of token \"%.*s\": found %.*s, expected an integer 0..%d",
+        s->file, token.size > 60 ? 60 : (int)token.size, token.data, (int)(q - start), start, SLUICE__MAX_TOKEN_ID);
 }
 
 /* {"token": id, ...} */
@@ -180,15 +187,16 @@ static sluice_status merge_pair(scanner *s, sluice__span pair[2], int64_t number
         return SLUICE_OK;
     }
     if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1)))
-        return sluice__fail(s->err, SLUICE_ERR_CONFIG, "%s: model.merges[%lld]: found \"%.*s\", expected two tokens and one space",
-                            s->file, (long long)number, both.size > 60 ? 60 : (int)both.size, both.data);
+        return sluice__fail(s->err, SLUICE_ERR_CONFIG,
+                            "%s: model.merges[%lld]: found \"%.*s\", expected two tokens and one space", s->file,
+                            (long long)number, both.size > 60 ? 60 : (int)both.size, both.data);
     pair[0] = (sluice__span){both.data, (size_t)(space - both.data)};
     pair[1] = (sluice__span){space + 1, (size_t)(end - space - 1)};
     return SLUICE_OK;
 }
 
-/* The token left + right. Merges mostly come in the order of the tokens that they make, so the one behind the last is tried
- * before the index is asked. */
+/* The token left + right. Merges mostly come in the order of the tokens that they make, so the one behind the last is
+ * tried before the index is asked. */
 static int32_t joined_token(scanner *s, const sluice__span pair[2]) {
     const sluice__vocab *v = s->vocab;
     size_t n = pair[0].size, m = pair[1].size;
@@ -218,8 +226,9 @@ static sluice_status resolve(scanner *s, const sluice__span pair[2], int64_t num
     }
     if (s->text[2].failed) return sluice__no_memory(s->err, pair[0].size + pair[1].size, "a merge");
     const char *what = left < 0 ? "the first" : right < 0 ? "the second" : "the two together";
-    return sluice__fail(s->err, SLUICE_ERR_CONFIG, "%s: model.merges[%lld]: found \"%.*s\" and \"%.*s\", but %s is not in model.vocab",
-                        s->file, (long long)number, shown(pair[0].size), pair[0].data, shown(pair[1].size), pair[1].data, what);
+    return sluice__fail(s->err, SLUICE_ERR_CONFIG,
+                        "%s: model.merges[%lld]: found \"%.*s\" and \"%.*s\", but %s is not in model.vocab", s->file,
+                        (long long)number, shown(pair[0].size), pair[0].data, shown(pair[1].size), pair[1].data, what);
 }
 
 /* ["a b", ...] or [["a", "b"], ...] */
@@ -254,15 +263,18 @@ static bool is(sluice__span t, const char *text) {
 /* One member of "model". Values of another type than expected are left to the caller, who finds no place for them. */
 static sluice_status model_value(scanner *s, sluice__span key) {
     const char *start = s->p;
-    bool vocab = is(key, "vocab") && start < s->end && *start == '{', list = is(key, "merges") && start < s->end && *start == '[';
+    bool vocab = is(key, "vocab") && start < s->end && *start == '{',
+         list = is(key, "merges") && start < s->end && *start == '[';
     if ((vocab && s->vocab_at.data) || (list && s->merges_at.data)) return bad(s, "model", "a key that occurs twice");
     if (vocab) {
         SLUICE__TRY(vocab_entries(s));
         s->vocab_at = (sluice__span){start, (size_t)(s->p - start)};
         return SLUICE_OK;
     }
-    if (list && s->vocab_at.data) SLUICE__TRY(merges(s));
-    else SLUICE__TRY(skip_value(s));
+    if (list && s->vocab_at.data)
+        SLUICE__TRY(merges(s));
+    else
+        SLUICE__TRY(skip_value(s));
     if (list) s->merges_at = (sluice__span){start, (size_t)(s->p - start)};
     return SLUICE_OK;
 }
@@ -277,15 +289,18 @@ static sluice_status members(scanner *s, int depth) {
         bool model = depth == 0 && is(key, "model");
         if (!take(s, ':')) return bad(s, "", "expected ':'");
         blank(s);
-        if (model && s->p < s->end && *s->p == '{') SLUICE__TRY(members(s, 1));
-        else if (depth == 1) SLUICE__TRY(model_value(s, key));
-        else SLUICE__TRY(skip_value(s));
+        if (model && s->p < s->end && *s->p == '{')
+            SLUICE__TRY(members(s, 1));
+        else if (depth == 1)
+            SLUICE__TRY(model_value(s, key));
+        else
+            SLUICE__TRY(skip_value(s));
     } while (take(s, ','));
     return take(s, '}') ? SLUICE_OK : bad(s, "", "expected ',' or '}'");
 }
 
-sluice_status sluice__json_read_model(sluice__vocab *v, const char *json, size_t size, const char *file, sluice__span *vocab_at,
-                                      sluice__span *merges_at, sluice_error *err) {
+sluice_status sluice__json_read_model(sluice__vocab *v, const char *json, size_t size, const char *file,
+                                      sluice__span *vocab_at, sluice__span *merges_at, sluice_error *err) {
     scanner s = {.p = json, .end = json + size, .begin = json, .file = file, .vocab = v, .err = err};
     /* A first guess of one token per 64 bytes of the file; the tables grow when it is too small. */
     sluice_status st = sluice__vocab_reserve(v, size / 64 + 256, size / 8 + 1, err);

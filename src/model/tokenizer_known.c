@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hand-written matchers for the patterns that nearly every byte-level tokenizer uses: GPT-2's, and the family of cl100k
  * (Qwen, Llama 3) that differs in the length of digit runs and in whether marks count as letters. Each alternative is
- * decided by the class of one or two characters, so no backtracking is left. tests/tokenizer/test_known.c holds them against PCRE2. */
+ * decided by the class of one or two characters, so no backtracking is left. tests/tokenizer/test_known.c holds them
+ * against PCRE2. */
 #include "model/tokenizer_internal.h"
 #include "model/utf8.h"
 
@@ -23,15 +24,15 @@ static const spelling spellings[] = {
     {CL100K("\\p{L}", "\\p{N}"), {"qwen2", false, false, 1}},
     {QWEN35, {"qwen3.5", false, true, 1}},
     {CL100K("\\p{L}", "\\p{N}{1,3}"), {"llama3", false, false, 3}},
-    {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+    {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| "
+     "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
      {"llama3", false, false, 3}},
 };
 enum { SPELLINGS = sizeof spellings / sizeof *spellings };
 
 const sluice__known *sluice__known_find(const char *pattern, size_t size) {
     for (int i = 0; i < SPELLINGS; i++)
-        if (strlen(spellings[i].text) == size && !memcmp(spellings[i].text, pattern, size))
-            return &spellings[i].known;
+        if (strlen(spellings[i].text) == size && !memcmp(spellings[i].text, pattern, size)) return &spellings[i].known;
     return NULL;
 }
 
@@ -147,7 +148,8 @@ static uint32_t char_before(at start, at p) {
     return sluice__utf8_length(q, p) == p - q ? sluice__utf8_get(q, &n) : 0;
 }
 
-/* Safe places, where a match always ends and the next begins whatever stands around, because no alternative looks behind:
+/* Safe places, where a match always ends and the next begins whatever stands around, because no alternative looks
+ * behind:
  *
  *   x|" "   x not white space: no alternative takes anything else than line ends behind it
  *   x|\n    the same for GPT-2's; in cl100k's only behind a letter or digit, as other characters take line ends along

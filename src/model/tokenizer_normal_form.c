@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unicode normal forms. utf8proc normalises, but only where it has to: a character is inert in a form when it is its own
- * normal form, has combining class 0 and is never the second part of a composition. Text between inert characters is normalised together
- * with the inert one in front of it; runs of inert characters, which is nearly all text, are copied or not touched at all
- * (the idea of the quick check of UAX 15, section 9, without its MAYBE). */
+/* Unicode normal forms. utf8proc normalises, but only where it has to: a character is inert in a form when it is its
+ * own normal form, has combining class 0 and is never the second part of a composition. Text between inert characters
+ * is normalised together with the inert one in front of it; runs of inert characters, which is nearly all text, are
+ * copied or not touched at all (the idea of the quick check of UAX 15, section 9, without its MAYBE). */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
@@ -19,8 +19,10 @@ static int options_of(sluice__norm_kind kind) {
 
 static void set(unsigned char *bits, uint32_t from, uint32_t to, bool on) {
     for (uint32_t c = from; c <= to; c++) {
-        if (on) bits[c >> 3] |= (unsigned char)(1u << (c & 7));
-        else bits[c >> 3] &= (unsigned char)~(1u << (c & 7));
+        if (on)
+            bits[c >> 3] |= (unsigned char)(1u << (c & 7));
+        else
+            bits[c >> 3] &= (unsigned char)~(1u << (c & 7));
     }
 }
 
@@ -44,10 +46,11 @@ sluice_status sluice__inert_new(unsigned char **out, sluice__norm_kind kind, slu
         int last = 0;
         utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)c, parts, 32, (utf8proc_option_t)options, &last);
         bool itself = n == 1 && parts[0] == (utf8proc_int32_t)c;
-        if (utf8proc_get_property((utf8proc_int32_t)c)->combining_class || (!itself && !compose) || n < 1) set(bits, c, c, false);
+        if (utf8proc_get_property((utf8proc_int32_t)c)->combining_class || (!itself && !compose) || n < 1)
+            set(bits, c, c, false);
         if (itself || !compose) continue;
-        /* With composition: é is inert, as it comes back whole; what follows the first part never is. Anything that does
-         * not come back is not. */
+        /* With composition: é is inert, as it comes back whole; what follows the first part never is. Anything that
+         * does not come back is not. */
         utf8proc_uint8_t text[4], *composed = NULL;
         utf8proc_ssize_t size = utf8proc_encode_char((utf8proc_int32_t)c, text);
         utf8proc_ssize_t m = utf8proc_map(text, size, &composed, (utf8proc_option_t)options_of(kind));
@@ -98,8 +101,8 @@ static const unsigned char *other_run(const unsigned char *bits, const unsigned 
     return p;
 }
 
-sluice_status sluice__normal_form(const unsigned char *bits, sluice__norm_kind kind, sluice__span *text, sluice__strbuf *out,
-                                  sluice_error *err) {
+sluice_status sluice__normal_form(const unsigned char *bits, sluice__norm_kind kind, sluice__span *text,
+                                  sluice__strbuf *out, sluice_error *err) {
     const unsigned char *p = (const unsigned char *)text->data, *end = p + text->size, *done = p, *last;
     out->size = 0;
     for (p = inert_run(bits, p, end, &last); p < end; p = inert_run(bits, p, end, &last)) {

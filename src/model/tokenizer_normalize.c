@@ -13,8 +13,11 @@ static void lowercase(sluice__span in, sluice__strbuf *out) {
     for (int n; p < end; p += n) {
         uint32_t c = sluice__utf8_get(p, &n);
         char buffer[4];
-        if (c == 0x130) sluice__strbuf_add(out, "i\xCC\x87", 3);
-        else sluice__strbuf_add(out, buffer, (size_t)sluice__utf8_put(buffer, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c)));
+        if (c == 0x130)
+            sluice__strbuf_add(out, "i\xCC\x87", 3);
+        else
+            sluice__strbuf_add(out, buffer,
+                               (size_t)sluice__utf8_put(buffer, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c)));
     }
 }
 
@@ -46,18 +49,25 @@ static sluice_status replace(sluice__encoder *e, const sluice__norm_step *step, 
     return SLUICE_OK;
 }
 
-static sluice_status step_once(sluice__encoder *e, const sluice__norm_step *step, sluice__span *text, sluice__strbuf *out,
-                               sluice_error *err) {
+static sluice_status step_once(sluice__encoder *e, const sluice__norm_step *step, sluice__span *text,
+                               sluice__strbuf *out, sluice_error *err) {
     out->size = 0;
     sluice_status st = SLUICE_OK;
     switch (step->kind) {
     case SLUICE__NORM_NFC:
     case SLUICE__NORM_NFD:
     case SLUICE__NORM_NFKC:
-    case SLUICE__NORM_NFKD: return sluice__normal_form(step->inert, step->kind, text, out, err);
-    case SLUICE__NORM_LOWERCASE: lowercase(*text, out); break;
-    case SLUICE__NORM_STRIP: *text = strip(*text, step->left, step->right); return SLUICE_OK;
-    case SLUICE__NORM_REPLACE: st = replace(e, step, *text, out, err); break;
+    case SLUICE__NORM_NFKD:
+        return sluice__normal_form(step->inert, step->kind, text, out, err);
+    case SLUICE__NORM_LOWERCASE:
+        lowercase(*text, out);
+        break;
+    case SLUICE__NORM_STRIP:
+        *text = strip(*text, step->left, step->right);
+        return SLUICE_OK;
+    case SLUICE__NORM_REPLACE:
+        st = replace(e, step, *text, out, err);
+        break;
     case SLUICE__NORM_PREPEND:
         if (!text->size) return SLUICE_OK;
         sluice__strbuf_add(out, step->content, step->content_size);
@@ -69,7 +79,8 @@ static sluice_status step_once(sluice__encoder *e, const sluice__norm_step *step
     return st;
 }
 
-sluice_status sluice__normalize(sluice__encoder *e, const char *text, size_t size, sluice__span *out, sluice_error *err) {
+sluice_status sluice__normalize(sluice__encoder *e, const char *text, size_t size, sluice__span *out,
+                                sluice_error *err) {
     *out = (sluice__span){text, size};
     int side = 0;
     for (int i = 0; i < e->tok->num_norm; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Normaliser, decoder, post-processor and added tokens of a tokenizer.json. What is not known is refused by its name. */
+/* Normaliser, decoder, post-processor and added tokens of a tokenizer.json. What is not known is refused by its name.
+ */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
@@ -28,7 +29,8 @@ sluice_status sluice__load_unsupported(const sluice__json *in, const char *what,
 /* {"String": "..."} or {"Regex": "..."} */
 sluice_status sluice__load_pattern(sluice__pattern *out, const sluice__json *in, sluice_error *err) {
     sluice__json j = sluice__json_get(in, "pattern");
-    if (!json_is_object(j.value)) return sluice__json_fail(in, "pattern", err, "expected {\"String\": ...} or {\"Regex\": ...}");
+    if (!json_is_object(j.value))
+        return sluice__json_fail(in, "pattern", err, "expected {\"String\": ...} or {\"Regex\": ...}");
     if (sluice__json_has(&j, "String")) return sluice__load_bytes(&out->literal, &out->literal_size, &j, "String", err);
     char *regex, where[400];
     size_t size;
@@ -43,7 +45,8 @@ sluice_status sluice__load_pattern(sluice__pattern *out, const sluice__json *in,
 /* ---- normaliser ---- */
 static sluice_status norm_step(sluice_tokenizer *tok, const sluice__json *in, const char *type, sluice_error *err) {
     static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"};
-    if (tok->num_norm == SLUICE__MAX_STEPS) return sluice__json_fail(in, NULL, err, "more than %d steps", SLUICE__MAX_STEPS);
+    if (tok->num_norm == SLUICE__MAX_STEPS)
+        return sluice__json_fail(in, NULL, err, "more than %d steps", SLUICE__MAX_STEPS);
     sluice__norm_step *s = &tok->norm[tok->num_norm++];
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (!strcmp(type, forms[i])) {
@@ -110,12 +113,17 @@ sluice_status sluice__load_metaspace(const sluice__json *in, char **replacement,
 }
 
 static sluice_status dec_step(sluice_tokenizer *tok, const sluice__json *in, const char *type, sluice_error *err) {
-    if (tok->num_dec == SLUICE__MAX_STEPS) return sluice__json_fail(in, NULL, err, "more than %d steps", SLUICE__MAX_STEPS);
+    if (tok->num_dec == SLUICE__MAX_STEPS)
+        return sluice__json_fail(in, NULL, err, "more than %d steps", SLUICE__MAX_STEPS);
     sluice__dec_step *s = &tok->dec[tok->num_dec++];
-    if (!strcmp(type, "ByteLevel")) s->kind = SLUICE__DEC_BYTE_LEVEL;
-    else if (!strcmp(type, "ByteFallback")) s->kind = SLUICE__DEC_BYTE_FALLBACK;
-    else if (!strcmp(type, "Fuse")) s->kind = SLUICE__DEC_FUSE;
-    else if (!strcmp(type, "Strip")) return dec_strip(s, in, err);
+    if (!strcmp(type, "ByteLevel"))
+        s->kind = SLUICE__DEC_BYTE_LEVEL;
+    else if (!strcmp(type, "ByteFallback"))
+        s->kind = SLUICE__DEC_BYTE_FALLBACK;
+    else if (!strcmp(type, "Fuse"))
+        s->kind = SLUICE__DEC_FUSE;
+    else if (!strcmp(type, "Strip"))
+        return dec_strip(s, in, err);
     else if (!strcmp(type, "Replace")) {
         s->kind = SLUICE__DEC_REPLACE;
         SLUICE__TRY(sluice__load_pattern(&s->pattern, in, err));
@@ -157,8 +165,8 @@ static sluice_status around_push(around *a, int64_t id, sluice_error *err) {
     return SLUICE_OK;
 }
 
-static sluice_status checked_id(const sluice_tokenizer *tok, const sluice__json *in, const char *key, json_t *v, int64_t *id,
-                                sluice_error *err) {
+static sluice_status checked_id(const sluice_tokenizer *tok, const sluice__json *in, const char *key, json_t *v,
+                                int64_t *id, sluice_error *err) {
     *id = json_is_integer(v) ? json_integer_value(v) : -1;
     if (*id < 0 || *id >= tok->vocab.size || !tok->vocab.tokens[*id].flags)
         return sluice__json_fail(in, key, err, "found %lld, expected the id of a token", (long long)*id);
@@ -170,7 +178,8 @@ static sluice_status template_token(const sluice_tokenizer *tok, const sluice__j
                                     sluice_error *err) {
     sluice__json all = sluice__json_get(in, "special_tokens"), one = sluice__json_get(&all, name);
     sluice__json ids = sluice__json_get(&one, "ids");
-    if (!json_is_array(ids.value)) return sluice__json_fail(in, "special_tokens", err, "\"%.60s\" has no \"ids\"", name);
+    if (!json_is_array(ids.value))
+        return sluice__json_fail(in, "special_tokens", err, "\"%.60s\" has no \"ids\"", name);
     for (size_t i = 0; i < json_array_size(ids.value); i++) {
         int64_t id;
         SLUICE__TRY(checked_id(tok, &one, "ids", json_array_get(ids.value, i), &id, err));
@@ -189,8 +198,10 @@ static sluice_status template_parts(const sluice_tokenizer *tok, const sluice__j
         sluice__json sequence = sluice__json_get(&part, "Sequence");
         const char *name = NULL;
         if (sequence.value && seen) return sluice__json_fail(&list, NULL, err, "the text stands there twice");
-        if (sequence.value) seen = true;
-        else if (!special.value) return sluice__json_fail(&part, NULL, err, "expected a SpecialToken or a Sequence");
+        if (sequence.value)
+            seen = true;
+        else if (!special.value)
+            return sluice__json_fail(&part, NULL, err, "expected a SpecialToken or a Sequence");
         if (!special.value) continue;
         SLUICE__TRY(sluice__json_string(&special, "id", true, &name, err));
         SLUICE__TRY(template_token(tok, in, name, seen ? back : front, err));
@@ -242,9 +253,12 @@ sluice_status sluice__load_post_processor(sluice_tokenizer *tok, const sluice__j
     }
     around front = {0}, back = {0};
     sluice_status st;
-    if (!strcmp(type, "TemplateProcessing")) st = template_parts(tok, in, &front, &back, err);
-    else if (!strcmp(type, "RobertaProcessing") || !strcmp(type, "BertProcessing")) st = cls_sep(tok, in, &front, &back, err);
-    else st = sluice__load_unsupported(in, "the post-processor", type, err);
+    if (!strcmp(type, "TemplateProcessing"))
+        st = template_parts(tok, in, &front, &back, err);
+    else if (!strcmp(type, "RobertaProcessing") || !strcmp(type, "BertProcessing"))
+        st = cls_sep(tok, in, &front, &back, err);
+    else
+        st = sluice__load_unsupported(in, "the post-processor", type, err);
     if (st == SLUICE_OK) st = wrap(tok, &front, &back, err);
     sluice__free(front.ids);
     sluice__free(back.ids);
@@ -273,7 +287,8 @@ static sluice_status added_token(sluice_tokenizer *tok, const sluice__json *in, 
         st = sluice__json_fail(in, "content", err, "%zu bytes, expected at most %d", size, SLUICE__MAX_ADDED_BYTES);
     else if (there >= 0 && there != a.id)
         st = sluice__json_fail(in, "id", err, "found %d, but \"%.60s\" has the id %d", a.id, content, there);
-    else if (there < 0) st = sluice__vocab_add(&tok->vocab, tok->name, id, (sluice__span){content, size}, flags, err);
+    else if (there < 0)
+        st = sluice__vocab_add(&tok->vocab, tok->name, id, (sluice__span){content, size}, flags, err);
     if (st == SLUICE_OK) {
         tok->vocab.tokens[id].flags |= flags;
         tok->added[tok->num_added++] = a;

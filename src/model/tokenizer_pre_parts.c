@@ -6,13 +6,14 @@
 
 static void describe(sluice_tokenizer *tok, const char *type, const char *detail) {
     size_t n = strlen(tok->pre_text);
-    snprintf(tok->pre_text + n, sizeof tok->pre_text - n, "%s%.40s%s%.40s%s", n ? " " : "", type, *detail ? "(" : "", detail,
-             *detail ? ")" : "");
+    snprintf(tok->pre_text + n, sizeof tok->pre_text - n, "%s%.40s%s%.40s%s", n ? " " : "", type, *detail ? "(" : "",
+             detail, *detail ? ")" : "");
 }
 
-static sluice_status new_step(sluice_tokenizer *tok, const sluice__json *in, sluice__pre_kind kind, sluice__behavior behavior,
-                              sluice__pre_step **out, sluice_error *err) {
-    if (tok->num_pre == SLUICE__MAX_STEPS) return sluice__json_fail(in, NULL, err, "more than %d steps", SLUICE__MAX_STEPS);
+static sluice_status new_step(sluice_tokenizer *tok, const sluice__json *in, sluice__pre_kind kind,
+                              sluice__behavior behavior, sluice__pre_step **out, sluice_error *err) {
+    if (tok->num_pre == SLUICE__MAX_STEPS)
+        return sluice__json_fail(in, NULL, err, "more than %d steps", SLUICE__MAX_STEPS);
     *out = &tok->pre[tok->num_pre++];
     (*out)->kind = kind;
     (*out)->behavior = behavior;
@@ -20,7 +21,8 @@ static sluice_status new_step(sluice_tokenizer *tok, const sluice__json *in, slu
 }
 
 static sluice_status behavior_of(const sluice__json *in, bool required, sluice__behavior *out, sluice_error *err) {
-    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous", NULL};
+    static const char *const names[] = {"Removed",        "Isolated",   "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous", NULL};
     int choice = *out;
     SLUICE__TRY(sluice__json_choice(in, "behavior", required, names, &choice, err));
     *out = (sluice__behavior)choice;
@@ -33,12 +35,17 @@ static sluice_status split(sluice_tokenizer *tok, const sluice__json *in, sluice
     SLUICE__TRY(behavior_of(in, true, &s->behavior, err));
     SLUICE__TRY(sluice__json_bool(in, "invert", false, &s->invert, err));
     SLUICE__TRY(sluice__load_pattern(&s->pattern, in, err));
-    /* The matches of a known pattern cover everything, so isolating them is all there is to do; removing what lies between them,
-     * as some files ask for, is the same. */
+    /* The matches of a known pattern cover everything, so isolating them is all there is to do; removing what lies
+     * between them, as some files ask for, is the same. */
     bool isolates = (s->behavior == SLUICE__ISOLATED) || (s->behavior == SLUICE__REMOVED && s->invert);
-    if (s->pattern.known && isolates) s->kind = SLUICE__PRE_KNOWN;
-    else if (!s->pattern.literal) tok->pre_fast = false;
-    describe(tok, "Split", s->kind == SLUICE__PRE_KNOWN ? s->pattern.known->name : s->pattern.literal ? "string" : "regex");
+    if (s->pattern.known && isolates)
+        s->kind = SLUICE__PRE_KNOWN;
+    else if (!s->pattern.literal)
+        tok->pre_fast = false;
+    describe(tok, "Split",
+             s->kind == SLUICE__PRE_KNOWN ? s->pattern.known->name
+             : s->pattern.literal         ? "string"
+                                          : "regex");
     return SLUICE_OK;
 }
 

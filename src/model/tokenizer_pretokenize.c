@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cutting normalised text into pre-tokens. The steps of a file's pre-tokenizer are a list; each cuts a piece and hands the
- * parts to the next step at once, depth first, so that only the parts of one piece per step are ever held. A known pattern hands over
- * each pre-token as it finds it. */
+/* Cutting normalised text into pre-tokens. The steps of a file's pre-tokenizer are a list; each cuts a piece and hands
+ * the parts to the next step at once, depth first, so that only the parts of one piece per step are ever held. A known
+ * pattern hands over each pre-token as it finds it. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
@@ -48,8 +48,10 @@ static sluice_status by_pattern(sluice__encoder *e, const sluice__pre_step *s, s
 static bool is_match(const sluice__pre_step *s, uint32_t c) {
     sluice__char_class k = sluice__char_class_of(c);
     switch (s->kind) {
-    case SLUICE__PRE_DIGITS: return k == SLUICE__CHAR_NUMBER;
-    case SLUICE__PRE_SPACE: return k == SLUICE__CHAR_SPACE || k == SLUICE__CHAR_NEWLINE;
+    case SLUICE__PRE_DIGITS:
+        return k == SLUICE__CHAR_NUMBER;
+    case SLUICE__PRE_SPACE:
+        return k == SLUICE__CHAR_SPACE || k == SLUICE__CHAR_NEWLINE;
     default: /* punctuation: Unicode's and the ASCII symbols */
         return k == SLUICE__CHAR_PUNCTUATION || (c < 0x80 && c > 0x20 && c < 0x7F && k == SLUICE__CHAR_OTHER);
     }
@@ -107,8 +109,10 @@ static void behave(sluice__pieces *list, sluice__behavior behavior, bool invert)
         if (behavior == SLUICE__CONTIGUOUS) join = match == previous && out > 0;
         if (behavior == SLUICE__MERGED_WITH_PREVIOUS) join = match && !previous && out > 0;
         previous = match;
-        if (join) p[out - 1].end = p[i].end;
-        else p[out++] = p[i];
+        if (join)
+            p[out - 1].end = p[i].end;
+        else
+            p[out++] = p[i];
     }
     list->count = out;
 }
@@ -117,14 +121,18 @@ static sluice_status cut(const walk *w, int step, sluice__span text, bool first,
     const sluice__pre_step *s = &w->e->tok->pre[step];
     sluice__pieces *list = &w->e->pieces[step];
     list->count = 0;
-    if (s->kind == SLUICE__PRE_SPLIT || s->kind == SLUICE__PRE_METASPACE) SLUICE__TRY(by_pattern(w->e, s, text, list, err));
-    else if (s->kind == SLUICE__PRE_WORDS) SLUICE__TRY(by_words(text, list, err));
-    else SLUICE__TRY(by_class(s, text, list, err));
+    if (s->kind == SLUICE__PRE_SPLIT || s->kind == SLUICE__PRE_METASPACE)
+        SLUICE__TRY(by_pattern(w->e, s, text, list, err));
+    else if (s->kind == SLUICE__PRE_WORDS)
+        SLUICE__TRY(by_words(text, list, err));
+    else
+        SLUICE__TRY(by_class(s, text, list, err));
     behave(list, s->behavior, s->invert);
     for (size_t i = 0; i < list->count; i++) {
         sluice__piece p = list->at[i];
         if (p.end == p.start) continue;
-        SLUICE__TRY(feed(w, step + 1, (sluice__span){text.data + p.start, p.end - p.start}, first && p.start == 0, err));
+        SLUICE__TRY(
+            feed(w, step + 1, (sluice__span){text.data + p.start, p.end - p.start}, first && p.start == 0, err));
     }
     return SLUICE_OK;
 }
@@ -136,8 +144,10 @@ static sluice_status known(const walk *w, int step, sluice__span text, bool firs
     while (p < end) {
         at q = sluice__known_next(k, p, end);
         sluice__span piece = {(const char *)p, (size_t)(q - p)};
-        if (last) SLUICE__TRY(w->emit(w->e, piece.data, piece.size, w->user, err));
-        else SLUICE__TRY(feed(w, step + 1, piece, first && piece.data == text.data, err));
+        if (last)
+            SLUICE__TRY(w->emit(w->e, piece.data, piece.size, w->user, err));
+        else
+            SLUICE__TRY(feed(w, step + 1, piece, first && piece.data == text.data, err));
         p = q;
     }
     return SLUICE_OK;
@@ -179,15 +189,19 @@ static sluice_status feed(const walk *w, int step, sluice__span text, bool first
     if (text.size == 0) return SLUICE_OK;
     if (step == w->e->tok->num_pre) return w->emit(w->e, text.data, text.size, w->user, err);
     switch (w->e->tok->pre[step].kind) {
-    case SLUICE__PRE_KNOWN: return known(w, step, text, first, err);
-    case SLUICE__PRE_METASPACE: return metaspace(w, step, text, first, err);
-    case SLUICE__PRE_PREFIX_SPACE: return prefix_space(w, step, text, first, err);
-    default: return cut(w, step, text, first, err);
+    case SLUICE__PRE_KNOWN:
+        return known(w, step, text, first, err);
+    case SLUICE__PRE_METASPACE:
+        return metaspace(w, step, text, first, err);
+    case SLUICE__PRE_PREFIX_SPACE:
+        return prefix_space(w, step, text, first, err);
+    default:
+        return cut(w, step, text, first, err);
     }
 }
 
-sluice_status sluice__pretokenize(sluice__encoder *e, const char *text, size_t size, bool at_start, sluice__piece_fn emit,
-                                  void *user, sluice_error *err) {
+sluice_status sluice__pretokenize(sluice__encoder *e, const char *text, size_t size, bool at_start,
+                                  sluice__piece_fn emit, void *user, sluice_error *err) {
     walk w = {e, emit, user};
     return feed(&w, 0, (sluice__span){text, size}, at_start, err);
 }

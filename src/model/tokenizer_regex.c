@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regular expressions by PCRE2, compiled once by its JIT where there is one. Hostile patterns are bounded: a limit on backtracking
- * steps, one on nesting, and a JIT stack that cannot grow past a megabyte; running into one is an error, not a hang. */
+/* Regular expressions by PCRE2, compiled once by its JIT where there is one. Hostile patterns are bounded: a limit on
+ * backtracking steps, one on nesting, and a JIT stack that cannot grow past a megabyte; running into one is an error,
+ * not a hang. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 
@@ -13,10 +14,12 @@ enum {
     JIT_STACK_LIMIT = 1 << 20
 };
 
-sluice_status sluice__regex_new(sluice__regex *out, const char *pattern, size_t size, const char *where, sluice_error *err) {
+sluice_status sluice__regex_new(sluice__regex *out, const char *pattern, size_t size, const char *where,
+                                sluice_error *err) {
     out->code = NULL;
     if (size > PATTERN_LIMIT)
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: a pattern of %zu bytes, expected at most %d", where, size, PATTERN_LIMIT);
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: a pattern of %zu bytes, expected at most %d", where, size,
+                            PATTERN_LIMIT);
     sluice__strbuf text = {0};
     sluice_status st = sluice__regex_translate(&text, pattern, size, where, err);
     int code = 0;
@@ -31,7 +34,8 @@ sluice_status sluice__regex_new(sluice__regex *out, const char *pattern, size_t 
         if (!out->code) {
             char why[128] = "out of memory";
             if (code) pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
-            st = sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: the pattern \"%.200s\" is not supported: %s", where, pattern, why);
+            st = sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: the pattern \"%.200s\" is not supported: %s", where,
+                              pattern, why);
         }
     }
     sluice__strbuf_free(&text);
@@ -66,8 +70,8 @@ void sluice__matcher_free(sluice__matcher *m) {
     *m = (sluice__matcher){0};
 }
 
-sluice_status sluice__regex_search(const sluice__regex *r, sluice__matcher *m, const char *text, size_t size, size_t from,
-                                   bool *found, size_t *start, size_t *end, sluice_error *err) {
+sluice_status sluice__regex_search(const sluice__regex *r, sluice__matcher *m, const char *text, size_t size,
+                                   size_t from, bool *found, size_t *start, size_t *end, sluice_error *err) {
     int rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
     *found = rc >= 0;
     if (rc >= 0) {
@@ -79,6 +83,8 @@ sluice_status sluice__regex_search(const sluice__regex *r, sluice__matcher *m, c
     if (rc == PCRE2_ERROR_NOMATCH) return SLUICE_OK;
     char why[128] = "";
     pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof why);
-    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
-                        "a pre-tokenizer or normaliser pattern failed on this text at byte %zu: %s (it backtracks too much)", from, why);
+    return sluice__fail(
+        err, SLUICE_ERR_UNSUPPORTED,
+        "a pre-tokenizer or normaliser pattern failed on this text at byte %zu: %s (it backtracks too much)", from,
+        why);
 }

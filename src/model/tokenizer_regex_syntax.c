@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of the tokenizers package write patterns for Oniguruma. Most of that is PCRE2's syntax too; this file rewrites what
- * reads differently, and refuses what has no counterpart:
+/* Files of the tokenizers package write patterns for Oniguruma. Most of that is PCRE2's syntax too; this file rewrites
+ * what reads differently, and refuses what has no counterpart:
  *
  *   \s \S        Unicode White_Space (PCRE2's \s also takes U+180E)
  *   \w \W \b \B  letters, marks, digits, connector punctuation (PCRE2: letters, numbers, _)
@@ -14,7 +14,7 @@
 
 #define SPACE_SET "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define NO_SPACE_SET                                                                                                   \
-    "\\x00-\\x08\\x0e-\\x1f\\x21-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"       \
+    "\\x00-\\x08\\x0e-\\x1f\\x21-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"        \
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}"
 #define WORD_SET "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
 
@@ -26,8 +26,8 @@ typedef struct reader {
 } reader;
 
 static sluice_status refuse(reader *r, const char *what) {
-    return sluice__fail(r->err, SLUICE_ERR_UNSUPPORTED, "%s: the pattern \"%.200s\" uses %s, which is not supported", r->where,
-                        r->pattern, what);
+    return sluice__fail(r->err, SLUICE_ERR_UNSUPPORTED, "%s: the pattern \"%.200s\" uses %s, which is not supported",
+                        r->where, r->pattern, what);
 }
 
 static bool is_hex(char c) {
@@ -38,7 +38,11 @@ static bool is_hex(char c) {
 static sluice_status escape(reader *r, sluice__strbuf *out, bool in_class) {
     if (r->end - r->p < 2) return refuse(r, "a backslash at its end");
     char c = r->p[1];
-    const char *set = c == 's' ? SPACE_SET : c == 'S' ? NO_SPACE_SET : c == 'h' ? "0-9a-fA-F" : c == 'w' ? WORD_SET : NULL;
+    const char *set = c == 's'   ? SPACE_SET
+                      : c == 'S' ? NO_SPACE_SET
+                      : c == 'h' ? "0-9a-fA-F"
+                      : c == 'w' ? WORD_SET
+                                 : NULL;
     if (set) {
         sluice__strbuf_printf(out, in_class ? "%s" : "[%s]", set);
         r->p += 2;
@@ -51,7 +55,8 @@ static sluice_status escape(reader *r, sluice__strbuf *out, bool in_class) {
         return SLUICE_OK;
     }
     if ((c == 'b' || c == 'B') && !in_class) {
-        const char *in = "(?<=[" WORD_SET "])", *not_in = "(?<![" WORD_SET "])", *to = "(?=[" WORD_SET "])", *not_to = "(?![" WORD_SET "])";
+        const char *in = "(?<=[" WORD_SET "])", *not_in = "(?<![" WORD_SET "])", *to = "(?=[" WORD_SET "])",
+                   *not_to = "(?![" WORD_SET "])";
         sluice__strbuf_printf(out, "(?:%s%s|%s%s)", in, c == 'b' ? not_to : to, not_in, c == 'b' ? to : not_to);
         r->p += 2;
         return SLUICE_OK;
@@ -86,10 +91,12 @@ static sluice_status operand(reader *r, sluice__strbuf *out, int depth) {
     sluice__strbuf items = {0}, nested = {0};
     sluice_status st = SLUICE_OK;
     bool first = true;
-    while (st == SLUICE_OK && r->p < r->end && (*r->p != ']' || first) && !(r->end - r->p > 1 && r->p[0] == '&' && r->p[1] == '&')) {
+    while (st == SLUICE_OK && r->p < r->end && (*r->p != ']' || first) &&
+           !(r->end - r->p > 1 && r->p[0] == '&' && r->p[1] == '&')) {
         if (r->end - r->p > 1 && r->p[0] == '[' && r->p[1] == ':') {
             const char *close = memmem(r->p, (size_t)(r->end - r->p), ":]", 2);
-            if (!close) st = refuse(r, "[: without :]");
+            if (!close)
+                st = refuse(r, "[: without :]");
             else {
                 sluice__strbuf_add(&items, r->p, (size_t)(close + 2 - r->p));
                 r->p = close + 2;
@@ -106,9 +113,12 @@ static sluice_status operand(reader *r, sluice__strbuf *out, int depth) {
         first = false;
     }
     if (st == SLUICE_OK && !items.size && !nested.size) st = refuse(r, "an empty class");
-    if (items.size && nested.size) sluice__strbuf_printf(out, "(?:[%s]|%s)", items.data, nested.data);
-    else if (items.size) sluice__strbuf_printf(out, "[%s]", items.data);
-    else if (nested.size) sluice__strbuf_printf(out, "(?:%s)", nested.data);
+    if (items.size && nested.size)
+        sluice__strbuf_printf(out, "(?:[%s]|%s)", items.data, nested.data);
+    else if (items.size)
+        sluice__strbuf_printf(out, "[%s]", items.data);
+    else if (nested.size)
+        sluice__strbuf_printf(out, "(?:%s)", nested.data);
     sluice__strbuf_free(&items);
     sluice__strbuf_free(&nested);
     return st;
@@ -134,8 +144,10 @@ static sluice_status class(reader *r, sluice__strbuf *out, int depth) {
     if (st == SLUICE_OK) {
         r->p++;
         sluice__strbuf_puts(&all, part.data);
-        if (simple) sluice__strbuf_printf(out, "[%s%s", negated ? "^" : "", all.data + 1);
-        else sluice__strbuf_printf(out, negated ? "(?:(?!%s)(?s:.))" : "(?:%s)", all.data);
+        if (simple)
+            sluice__strbuf_printf(out, "[%s%s", negated ? "^" : "", all.data + 1);
+        else
+            sluice__strbuf_printf(out, negated ? "(?:(?!%s)(?s:.))" : "(?:%s)", all.data);
     }
     sluice__strbuf_free(&part);
     sluice__strbuf_free(&all);
@@ -165,10 +177,14 @@ sluice_status sluice__regex_translate(sluice__strbuf *out, const char *pattern, 
                                       sluice_error *err) {
     reader r = {pattern, pattern + size, where, pattern, err};
     while (r.p < r.end) {
-        if (*r.p == '\\') SLUICE__TRY(escape(&r, out, false));
-        else if (*r.p == '[') SLUICE__TRY(class(&r, out, 0));
-        else if (r.end - r.p > 1 && r.p[0] == '(' && r.p[1] == '?') SLUICE__TRY(group(&r, out));
-        else sluice__strbuf_add(out, r.p++, 1);
+        if (*r.p == '\\')
+            SLUICE__TRY(escape(&r, out, false));
+        else if (*r.p == '[')
+            SLUICE__TRY(class(&r, out, 0));
+        else if (r.end - r.p > 1 && r.p[0] == '(' && r.p[1] == '?')
+            SLUICE__TRY(group(&r, out));
+        else
+            sluice__strbuf_add(out, r.p++, 1);
     }
     return out->failed ? sluice__no_memory(err, size, "a pattern") : SLUICE_OK;
 }

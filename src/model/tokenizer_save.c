@@ -9,8 +9,10 @@ void sluice__json_quote(sluice__strbuf *out, const char *text, size_t size) {
     for (const char *p = text, *end = text + size; p < end; p++) {
         unsigned char c = (unsigned char)*p;
         if (c == '"' || c == '\\') sluice__strbuf_puts(out, "\\");
-        if (c < 0x20) sluice__strbuf_printf(out, "\\u%04x", c);
-        else sluice__strbuf_add(out, p, 1);
+        if (c < 0x20)
+            sluice__strbuf_printf(out, "\\u%04x", c);
+        else
+            sluice__strbuf_add(out, p, 1);
     }
     sluice__strbuf_puts(out, "\"");
 }
@@ -20,18 +22,21 @@ static void added_tokens(sluice__strbuf *out, const sluice__vocab *v, int specia
     for (int id = 0; id < special; id++) {
         sluice__strbuf_printf(out, "%s\n    {\"id\": %d, \"content\": ", id ? "," : "", id);
         sluice__json_quote(out, sluice__token_text(v, id), v->tokens[id].text_size);
-        sluice__strbuf_puts(out, ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}");
+        sluice__strbuf_puts(out, ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": "
+                                 "false, \"special\": true}");
     }
     sluice__strbuf_puts(out, special ? "\n  ],\n" : "],\n");
 }
 
 static void pre_tokenizer(sluice__strbuf *out, const char *pattern, bool gpt2) {
-    const char *level = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": %s}";
+    const char *level =
+        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": %s}";
     sluice__strbuf_puts(out, "  \"pre_tokenizer\": ");
     if (gpt2) {
         sluice__strbuf_printf(out, level, "true");
     } else {
-        sluice__strbuf_puts(out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    {\"type\": \"Split\", \"pattern\": {\"Regex\": ");
+        sluice__strbuf_puts(
+            out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    {\"type\": \"Split\", \"pattern\": {\"Regex\": ");
         sluice__json_quote(out, pattern, strlen(pattern));
         sluice__strbuf_puts(out, "}, \"behavior\": \"Isolated\", \"invert\": false},\n    ");
         sluice__strbuf_printf(out, level, "false");
@@ -43,9 +48,10 @@ static void pre_tokenizer(sluice__strbuf *out, const char *pattern, bool gpt2) {
 }
 
 static void model(sluice__strbuf *out, const sluice__vocab *v, const sluice__pair *merges, size_t num_merges) {
-    sluice__strbuf_puts(out, "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-                             "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
-                             "    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n    \"vocab\": {");
+    sluice__strbuf_puts(
+        out, "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
+             "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
+             "    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n    \"vocab\": {");
     for (int32_t id = 0; id < v->size; id++) {
         sluice__strbuf_puts(out, id ? ",\n      " : "\n      ");
         sluice__json_quote(out, sluice__token_text(v, id), v->tokens[id].text_size);
@@ -67,8 +73,10 @@ void sluice__tokenizer_json(sluice__strbuf *out, const sluice__vocab *v, int spe
                             const char *pattern, bool gpt2, const sluice__pair *merges, size_t num_merges) {
     sluice__strbuf_puts(out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     added_tokens(out, v, special);
-    if (normalizer) sluice__strbuf_printf(out, "  \"normalizer\": {\"type\": \"%s\"},\n", normalizer);
-    else sluice__strbuf_puts(out, "  \"normalizer\": null,\n");
+    if (normalizer)
+        sluice__strbuf_printf(out, "  \"normalizer\": {\"type\": \"%s\"},\n", normalizer);
+    else
+        sluice__strbuf_puts(out, "  \"normalizer\": null,\n");
     pre_tokenizer(out, pattern, gpt2);
     model(out, v, merges, num_merges);
 }
@@ -78,16 +86,22 @@ sluice_status sluice__save_config(const sluice_tokenizer *tok, const char *path,
     const struct {
         const char *key;
         int32_t id;
-    } roles[] = {{"bos_token", tok->bos_id}, {"eos_token", tok->eos_id}, {"pad_token", tok->pad_id}, {"unk_token", sluice_tokenizer_unk_id(tok)}};
+    } roles[] = {{"bos_token", tok->bos_id},
+                 {"eos_token", tok->eos_id},
+                 {"pad_token", tok->pad_id},
+                 {"unk_token", sluice_tokenizer_unk_id(tok)}};
     sluice__strbuf out = {0};
-    sluice__strbuf_puts(&out, "{\n  \"clean_up_tokenization_spaces\": false,\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"");
+    sluice__strbuf_puts(
+        &out, "{\n  \"clean_up_tokenization_spaces\": false,\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"");
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
         if (roles[i].id < 0) continue;
         sluice__strbuf_printf(&out, ",\n  \"%s\": ", roles[i].key);
-        sluice__json_quote(&out, sluice__token_text(&tok->vocab, roles[i].id), tok->vocab.tokens[roles[i].id].text_size);
+        sluice__json_quote(&out, sluice__token_text(&tok->vocab, roles[i].id),
+                           tok->vocab.tokens[roles[i].id].text_size);
     }
     sluice__strbuf_puts(&out, "\n}\n");
-    sluice_status st = out.failed ? sluice__no_memory(err, out.size, path) : sluice__write_file(path, out.data, out.size, err);
+    sluice_status st =
+        out.failed ? sluice__no_memory(err, out.size, path) : sluice__write_file(path, out.data, out.size, err);
     sluice__strbuf_free(&out);
     return st;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training of byte-level BPE (Sennrich et al. 2016), with the results of the tokenizers package: pairs are counted once over the distinct
- * pre-tokens; a merge touches only the words that hold its pair and changes the counts of the neighbours; a heap with lazy
- * deletion gives the next pair. An entry of the heap carries the words in which its pair came up, and its count may be
- * out of date: it is then put back with the true one.
+/* Training of byte-level BPE (Sennrich et al. 2016), with the results of the tokenizers package: pairs are counted once
+ * over the distinct pre-tokens; a merge touches only the words that hold its pair and changes the counts of the
+ * neighbours; a heap with lazy deletion gives the next pair. An entry of the heap carries the words in which its pair
+ * came up, and its count may be out of date: it is then put back with the true one.
  *
- * Two different merges can make the same token (a+bc and ab+c). As in the tokenizers package the token keeps its first id, its pairs go on
- * counting, and the count of a merged pair is left as it was. */
+ * Two different merges can make the same token (a+bc and ab+c). As in the tokenizers package the token keeps its first
+ * id, its pairs go on counting, and the count of a merged pair is left as it was. */
 #include "model/tokenizer_train.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -152,8 +152,10 @@ static void release_fresh(trainer *t) {
         pair_slot *s = slot_of(t, t->fresh[i].pair);
         s->fresh = 0;
         t->fresh[i].count = s->count;
-        if (s->count > 0) heap_push(t, t->fresh[i]);
-        else sluice__free(t->fresh[i].words.at);
+        if (s->count > 0)
+            heap_push(t, t->fresh[i]);
+        else
+            sluice__free(t->fresh[i].words.at);
     }
     t->fresh_count = 0;
 }
@@ -224,14 +226,16 @@ static sluice_status new_token(trainer *t, uint32_t left, uint32_t right, uint32
     int32_t there = st == SLUICE_OK ? sluice__vocab_find(v, text.data, text.size) : -1;
     *id = there >= 0 ? (uint32_t)there : (uint32_t)v->size;
     if (st == SLUICE_OK && there < 0)
-        st = sluice__vocab_add(&t->vocab, "training", *id, (sluice__span){text.data, text.size}, SLUICE__TOKEN_MODEL, err);
+        st = sluice__vocab_add(&t->vocab, "training", *id, (sluice__span){text.data, text.size}, SLUICE__TOKEN_MODEL,
+                               err);
     sluice__strbuf_free(&text);
     return st;
 }
 
 static sluice_status keep_merge(trainer *t, uint32_t left, uint32_t right, sluice_error *err) {
     if ((t->num_merges & (t->num_merges - 1)) == 0) { /* room doubles at powers of two */
-        void *more = sluice__realloc(t->merges, t->num_merges ? t->num_merges * 2 : 1, sizeof *t->merges, SLUICE__MEM_DATA);
+        void *more =
+            sluice__realloc(t->merges, t->num_merges ? t->num_merges * 2 : 1, sizeof *t->merges, SLUICE__MEM_DATA);
         if (!more) return sluice__no_memory(err, t->num_merges * 2 * sizeof *t->merges, "merges");
         t->merges = more;
     }
@@ -279,40 +283,48 @@ static void trainer_free(trainer *t) {
 /* ---- parameters ---- */
 sluice_tokenizer_params sluice_tokenizer_params_default(void) {
     static const char *const special[] = {"<|endoftext|>"};
-    return (sluice_tokenizer_params){.vocab_size = 32000, .pattern = "qwen2", .special_tokens = special, .num_special_tokens = 1};
+    return (sluice_tokenizer_params){
+        .vocab_size = 32000, .pattern = "qwen2", .special_tokens = special, .num_special_tokens = 1};
 }
 
 static sluice_status check_params(const sluice_tokenizer_params *p, const char **normalizer, sluice_error *err) {
     static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
     int least = p->num_special_tokens + 256;
     if (p->vocab_size < least || p->vocab_size > SLUICE__MAX_TOKEN_ID)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "vocab_size: found %d, expected %d (special tokens and 256 bytes) to %d",
-                            p->vocab_size, least, SLUICE__MAX_TOKEN_ID);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "vocab_size: found %d, expected %d (special tokens and 256 bytes) to %d", p->vocab_size,
+                            least, SLUICE__MAX_TOKEN_ID);
     if (p->min_frequency < 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "min_frequency: found %lld, expected 0 or more", (long long)p->min_frequency);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "min_frequency: found %lld, expected 0 or more",
+                            (long long)p->min_frequency);
     *normalizer = NULL;
     if (!p->normalizer || !strcmp(p->normalizer, "none")) return SLUICE_OK;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (!strcmp(p->normalizer, forms[i])) *normalizer = forms[i];
-    return *normalizer ? SLUICE_OK
-                       : sluice__fail(err, SLUICE_ERR_ARGUMENT, "normalizer: found \"%.40s\", expected none, NFC, NFD, NFKC or NFKD", p->normalizer);
+    return *normalizer
+               ? SLUICE_OK
+               : sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                              "normalizer: found \"%.40s\", expected none, NFC, NFD, NFKC or NFKD", p->normalizer);
 }
 
 /* A word of letters, digits, dots and dashes is meant as a name: as an expression it could only match itself. */
 static sluice_status check_pattern(const char *pattern, sluice_error *err) {
     size_t n = strspn(pattern, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
     if (pattern[n]) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "pattern: found \"%.40s\", expected gpt2, qwen2, qwen3.5, llama3 or a regular expression",
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                        "pattern: found \"%.40s\", expected gpt2, qwen2, qwen3.5, llama3 or a regular expression",
                         pattern);
 }
 
 /* Special tokens, then the characters of the 256 bytes in the order of their code points. */
-static sluice_status first_tokens(sluice__vocab *v, const sluice_tokenizer_params *p, int32_t symbol[256], sluice_error *err) {
+static sluice_status first_tokens(sluice__vocab *v, const sluice_tokenizer_params *p, int32_t symbol[256],
+                                  sluice_error *err) {
     for (int i = 0; i < p->num_special_tokens; i++) {
         const char *text = p->special_tokens[i];
         size_t n = strlen(text);
         if (!n || n > SLUICE__MAX_ADDED_BYTES || sluice__utf8_valid_prefix(text, n) != n)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "special token %d: expected 1..%d bytes of UTF-8", i, SLUICE__MAX_ADDED_BYTES);
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "special token %d: expected 1..%d bytes of UTF-8", i,
+                                SLUICE__MAX_ADDED_BYTES);
         SLUICE__TRY(sluice__vocab_add(v, "special tokens", i, (sluice__span){text, n}, SLUICE__TOKEN_MODEL, err));
     }
     for (uint32_t c = 0; c < 256 + 68; c++) {
@@ -321,7 +333,8 @@ static sluice_status first_tokens(sluice__vocab *v, const sluice_tokenizer_param
         if (byte < 0) continue;
         symbol[byte] = v->size;
         SLUICE__TRY(sluice__vocab_add(v, "special tokens and bytes", v->size,
-                                      (sluice__span){text, (size_t)sluice__utf8_put(text, c)}, SLUICE__TOKEN_MODEL, err));
+                                      (sluice__span){text, (size_t)sluice__utf8_put(text, c)}, SLUICE__TOKEN_MODEL,
+                                      err));
     }
     return SLUICE_OK;
 }
@@ -341,7 +354,8 @@ typedef struct recipe {
     bool gpt2;
 } recipe;
 
-/* Checks the parameters, makes the first tokens, and a tokenizer without merges and special tokens, which cuts texts. */
+/* Checks the parameters, makes the first tokens, and a tokenizer without merges and special tokens, which cuts texts.
+ */
 static sluice_status prepare(sluice_tokenizer **cutter, recipe *plan, trainer *t, int32_t symbol[256],
                              const sluice_tokenizer_params *p, sluice_error *err) {
     plan->pattern = p->pattern ? p->pattern : "qwen2";
@@ -353,7 +367,8 @@ static sluice_status prepare(sluice_tokenizer **cutter, recipe *plan, trainer *t
     return parse_result(cutter, t, 0, plan->normalizer, plan->pattern, plan->gpt2, err);
 }
 
-sluice_status sluice__training_cutter(sluice_tokenizer **out, const sluice_tokenizer_params *params, sluice_error *err) {
+sluice_status sluice__training_cutter(sluice_tokenizer **out, const sluice_tokenizer_params *params,
+                                      sluice_error *err) {
     trainer t = {0};
     recipe plan;
     int32_t symbol[256];
@@ -379,7 +394,8 @@ sluice_status sluice_tokenizer_train(sluice_tokenizer **out, const sluice_tokeni
     if (st == SLUICE_OK) st = merge_all(&t, p.vocab_size, p.min_frequency, err);
     if (st == SLUICE_OK)
         st = parse_result(out, &t, p.num_special_tokens, plan.normalizer, plan.pattern, plan.gpt2, err);
-    if (st == SLUICE_OK && p.num_special_tokens) { /* the first one does for both, unless one has a name that says what it is */
+    if (st == SLUICE_OK &&
+        p.num_special_tokens) { /* the first one does for both, unless one has a name that says what it is */
         if ((*out)->bos_id < 0) (*out)->bos_id = 0;
         if ((*out)->eos_id < 0) (*out)->eos_id = 0;
     }
@@ -403,8 +419,8 @@ static sluice_status next_of_one(void *user, const char **text, size_t *size, sl
     return SLUICE_OK;
 }
 
-sluice_status sluice_tokenizer_train_text(sluice_tokenizer **out, const sluice_tokenizer_params *params, const char *text,
-                                          size_t size, sluice_error *err) {
+sluice_status sluice_tokenizer_train_text(sluice_tokenizer **out, const sluice_tokenizer_params *params,
+                                          const char *text, size_t size, sluice_error *err) {
     one_text one = {text, size};
     return sluice_tokenizer_train(out, params, next_of_one, &one, err);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vocabulary: an array by id, one arena for all texts, and two open-addressing tables (spelling -> id, pair -> merge)
- * with linear probing, because a lookup then costs one cache miss as a rule. Tables are filled to at most two thirds. */
+/* The vocabulary: an array by id, one arena for all texts, and two open-addressing tables (spelling -> id, pair ->
+ * merge) with linear probing, because a lookup then costs one cache miss as a rule. Tables are filled to at most two
+ * thirds. */
 #include "model/tokenizer_internal.h"
 #include "base/memory.h"
 #include "model/utf8.h"
@@ -93,7 +94,8 @@ sluice_status sluice__vocab_add(sluice__vocab *v, const char *file, int64_t id, 
     uint64_t hash = sluice__hash_span(text.data, text.size), i = hash & v->index_mask;
     for (; v->index[i]; i = (i + 1) & v->index_mask) {
         const sluice__token *t = &v->tokens[entry_id(v->index[i])];
-        if ((v->index[i] ^ hash) >> 32 == 0 && t->text_size == text.size && !memcmp(v->arena + t->text, text.data, text.size))
+        if ((v->index[i] ^ hash) >> 32 == 0 && t->text_size == text.size &&
+            !memcmp(v->arena + t->text, text.data, text.size))
             return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: token \"%.*s\" has two ids, %d and %lld", file,
                                 shown(text.size), text.data, entry_id(v->index[i]), (long long)id);
     }
@@ -165,7 +167,8 @@ sluice_status sluice__merges_reserve(sluice__vocab *v, size_t count, sluice_erro
 
 void sluice__merges_add(sluice__vocab *v, uint32_t left, uint32_t right, uint32_t id) {
     sluice__merges *m = &v->merges;
-    uint64_t key = (uint64_t)left << 32 | right, h = sluice__mix(key, key), i = h & m->mask, f = h >> 32 & m->filter_mask;
+    uint64_t key = (uint64_t)left << 32 | right, h = sluice__mix(key, key), i = h & m->mask,
+             f = h >> 32 & m->filter_mask;
     uint32_t rank = (uint32_t)m->count++;
     m->filter[f >> 6] |= (uint64_t)1 << (f & 63);
     m->id[rank] = id;

@@ -8,9 +8,9 @@
 
 /* Length of the well-formed character at p (1..4), or 0. end > p. */
 int sluice__utf8_length(const unsigned char *p, const unsigned char *end);
-/* Length of the maximal ill-formed part at p, where no well-formed character begins: the longest prefix of a well-formed
- * sequence, at least 1 (Unicode 3.9, "U+FFFD substitution of maximal subparts"). *cut is set when it only lacks the bytes
- * behind `end`. */
+/* Length of the maximal ill-formed part at p, where no well-formed character begins: the longest prefix of a
+ * well-formed sequence, at least 1 (Unicode 3.9, "U+FFFD substitution of maximal subparts"). *cut is set when it only
+ * lacks the bytes behind `end`. */
 int sluice__utf8_bad_length(const unsigned char *p, const unsigned char *end, bool *cut);
 /* Number of leading bytes that are well-formed. */
 size_t sluice__utf8_valid_prefix(const char *text, size_t size);

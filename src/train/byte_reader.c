@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streaming decompression behind one read function. Members and frames that follow each other are one text; data that ends
- * inside one is an error. zstd windows are limited to 128 MiB so that a small file cannot ask for any amount of memory. */
+/* Streaming decompression behind one read function. Members and frames that follow each other are one text; data that
+ * ends inside one is an error. zstd windows are limited to 128 MiB so that a small file cannot ask for any amount of
+ * memory. */
 #include "train/byte_reader.h"
 #include "base/memory.h"
 #include <errno.h>
@@ -19,7 +20,7 @@ struct sluice__byte_reader {
     int fd;
     coding coding;
     unsigned char *input;
-    size_t at, size; /* unread part of input */
+    size_t at, size;  /* unread part of input */
     bool eof, inside; /* inside: a member or frame has begun and not ended */
     int64_t consumed;
     z_stream gzip;
@@ -69,18 +70,22 @@ sluice_status sluice__byte_reader_open(sluice__byte_reader **out, const char *pa
     struct stat info;
     if (st == SLUICE_OK) {
         r->fd = input ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
-        if (r->fd < 0) st = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot open: %s", r->path, strerror(errno));
+        if (r->fd < 0)
+            st = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot open: %s", r->path, strerror(errno));
         else if (fstat(r->fd, &info) == 0 && S_ISDIR(info.st_mode))
             st = sluice__fail(err, SLUICE_ERR_IO, "%s: a directory, expected a file", r->path);
     }
     if (st == SLUICE_OK) st = begin(r, err);
-    if (st == SLUICE_OK) *out = r;
-    else sluice__byte_reader_close(r);
+    if (st == SLUICE_OK)
+        *out = r;
+    else
+        sluice__byte_reader_close(r);
     return st;
 }
 
 static sluice_status damaged(const sluice__byte_reader *r, const char *why, sluice_error *err) {
-    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: damaged %s data: %s", r->path, r->coding == GZIP ? "gzip" : "zstd", why);
+    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: damaged %s data: %s", r->path, r->coding == GZIP ? "gzip" : "zstd",
+                        why);
 }
 
 static sluice_status inflate_some(sluice__byte_reader *r, void *data, size_t size, size_t *got, sluice_error *err) {
@@ -112,7 +117,8 @@ static sluice_status zstd_some(sluice__byte_reader *r, void *data, size_t size, 
     return SLUICE_OK;
 }
 
-sluice_status sluice__byte_reader_read(sluice__byte_reader *r, void *data, size_t size, size_t *got, sluice_error *err) {
+sluice_status sluice__byte_reader_read(sluice__byte_reader *r, void *data, size_t size, size_t *got,
+                                       sluice_error *err) {
     for (*got = 0; *got == 0 && size;) {
         if (r->at == r->size && !r->eof) SLUICE__TRY(refill(r, err));
         bool empty = r->at == r->size;

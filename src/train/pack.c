@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text files to token shards. Documents come in pieces; a piece is encoded up to the last safe cut and the rest is carried over
- * to the next one, so that the ids are those of the whole document. Many short documents are encoded side by side, a
- * batch at a time. */
+/* Text files to token shards. Documents come in pieces; a piece is encoded up to the last safe cut and the rest is
+ * carried over to the next one, so that the ids are those of the whole document. Many short documents are encoded side
+ * by side, a batch at a time. */
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/progress.h"
@@ -129,7 +129,8 @@ static sluice_status flush_batch(packer *p, sluice_error *err) {
 }
 
 static sluice_status add_piece(packer *p, const sluice__text_piece *t, sluice_error *err) {
-    if (p->count == BATCH_DOCUMENTS || (p->count && p->text.size + t->size > BATCH_BYTES)) SLUICE__TRY(flush_batch(p, err));
+    if (p->count == BATCH_DOCUMENTS || (p->count && p->text.size + t->size > BATCH_BYTES))
+        SLUICE__TRY(flush_batch(p, err));
     batch_item *b = &p->items[p->count++];
     b->start = p->text.size;
     b->size = t->size;
@@ -155,7 +156,8 @@ static sluice_status read_all(packer *p, sluice__text_join *join, sluice_error *
         sluice__progress_update(&progress, done, "%lld documents, %lld tokens", (long long)p->result->documents,
                                 (long long)p->result->tokens);
     } while (st == SLUICE_OK && piece.data);
-    sluice__progress_end(&progress, "%lld documents, %lld tokens", (long long)p->result->documents, (long long)p->result->tokens);
+    sluice__progress_end(&progress, "%lld documents, %lld tokens", (long long)p->result->documents,
+                         (long long)p->result->tokens);
     return st;
 }
 
@@ -168,15 +170,16 @@ static sluice_status write_sidecar(const packer *p, const pair *one, sluice_erro
                              p->result->token_bytes == 2 ? "uint16" : "int32", "tokenizer_hash", hash, "vocab_size",
                              sluice_tokenizer_vocab_size(p->tok), "eod_id", eod, "documents",
                              (json_int_t)sluice__shard_writer_documents(one->writer), "tokens",
-                             (json_int_t)sluice__shard_writer_tokens(one->writer), "bytes", (json_int_t)one->bytes, "unk_tokens",
-                             (json_int_t)one->unk_tokens);
+                             (json_int_t)sluice__shard_writer_tokens(one->writer), "bytes", (json_int_t)one->bytes,
+                             "unk_tokens", (json_int_t)one->unk_tokens);
     sluice_status st = root ? sluice__json_save(root, path, err) : sluice__no_memory(err, 1024, path);
     json_decref(root);
     sluice__free(path);
     return st;
 }
 
-/* Nothing has its name before everything is written. The note with the hash comes before the pair that it belongs to. */
+/* Nothing has its name before everything is written. The note with the hash comes before the pair that it belongs to.
+ */
 static sluice_status publish(packer *p, sluice_error *err) {
     SLUICE__TRY(sluice__shard_writer_finish(writer(p), err));
     for (int i = 0; i < p->num_pairs; i++) {
@@ -188,11 +191,13 @@ static sluice_status publish(packer *p, sluice_error *err) {
 }
 
 static sluice_status check_params(const sluice_tokenizer *tok, const sluice_pack_params *p, sluice_error *err) {
-    if (!p->output || !*p->output) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output: expected the prefix of the files to write");
+    if (!p->output || !*p->output)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output: expected the prefix of the files to write");
     if (p->eod_id >= 0 && !sluice_tokenizer_token(tok, p->eod_id, NULL))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "eod_id: found %d, expected a token of the tokenizer", p->eod_id);
     if (p->shard_tokens < 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "shard_tokens: found %lld, expected 0 or more", (long long)p->shard_tokens);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "shard_tokens: found %lld, expected 0 or more",
+                            (long long)p->shard_tokens);
     return SLUICE_OK;
 }
 
@@ -207,16 +212,18 @@ static void packer_free(packer *p) {
     sluice__strbuf_free(&p->text);
 }
 
-sluice_status sluice_pack(const sluice_tokenizer *tok, const sluice_pack_params *params, const char *const *paths, int num_paths,
-                          sluice_pack_result *result, sluice_error *err) {
+sluice_status sluice_pack(const sluice_tokenizer *tok, const sluice_pack_params *params, const char *const *paths,
+                          int num_paths, sluice_pack_result *result, sluice_error *err) {
     packer p = {.tok = tok, .params = params, .result = result, .unk = sluice_tokenizer_unk_id(tok)};
     /* The post-processor's template surrounds a text, not its pieces, so with it documents stay whole. */
     sluice__text_join join = {.tok = params->add_special ? NULL : tok, .limit = params->text.max_document_bytes};
     *result = (sluice_pack_result){.token_bytes = sluice_tokenizer_vocab_size(tok) < UINT16_VOCAB ? 2 : 4};
     SLUICE__TRY(check_params(tok, params, err));
     p.items = sluice__calloc(BATCH_DOCUMENTS, sizeof *p.items, SLUICE__MEM_DATA);
-    sluice_status st = p.items ? SLUICE_OK : sluice__no_memory(err, BATCH_DOCUMENTS * sizeof *p.items, "a batch of documents");
-    if (st == SLUICE_OK) st = sluice__text_source_open(&join.source, paths, num_paths, &params->text, SLUICE__TEXT_PIECE, err);
+    sluice_status st =
+        p.items ? SLUICE_OK : sluice__no_memory(err, BATCH_DOCUMENTS * sizeof *p.items, "a batch of documents");
+    if (st == SLUICE_OK)
+        st = sluice__text_source_open(&join.source, paths, num_paths, &params->text, SLUICE__TEXT_PIECE, err);
     if (st == SLUICE_OK) st = open_pair(&p, err);
     if (st == SLUICE_OK) st = read_all(&p, &join, err);
     if (st == SLUICE_OK && !result->tokens) st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: no text in it", paths[0]);

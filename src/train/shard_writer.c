@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a .bin/.idx pair. Tokens go straight to the .bin; sizes and document starts go to two unnamed files beside it until
- * the counts, which the .idx begins with, are known. So memory stays the same for any number of documents. */
+/* Writing a .bin/.idx pair. Tokens go straight to the .bin; sizes and document starts go to two unnamed files beside it
+ * until the counts, which the .idx begins with, are known. So memory stays the same for any number of documents. */
 #include "train/shards.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -25,14 +25,16 @@ static sluice_status scratch(FILE **out, const char *path, sluice_error *err) {
     if (!name) return sluice__no_memory(err, strlen(path), "a path");
     int fd = mkstemp(name);
     *out = fd < 0 ? NULL : fdopen(fd, "w+b");
-    sluice_status st = *out ? SLUICE_OK : sluice__fail(err, SLUICE_ERR_IO, "%s: cannot create: %s", name, strerror(errno));
+    sluice_status st =
+        *out ? SLUICE_OK : sluice__fail(err, SLUICE_ERR_IO, "%s: cannot create: %s", name, strerror(errno));
     if (fd >= 0) unlink(name);
     if (fd >= 0 && !*out) close(fd);
     sluice__free(name);
     return st;
 }
 
-sluice_status sluice__shard_writer_open(sluice__shard_writer **out, const char *prefix, int token_bytes, sluice_error *err) {
+sluice_status sluice__shard_writer_open(sluice__shard_writer **out, const char *prefix, int token_bytes,
+                                        sluice_error *err) {
     *out = NULL;
     sluice__shard_writer *w = sluice__calloc(1, sizeof *w, SLUICE__MEM_DATA);
     char *bin = sluice__asprintf("%s.bin", prefix), *idx = sluice__asprintf("%s.idx", prefix);
@@ -50,8 +52,10 @@ sluice_status sluice__shard_writer_open(sluice__shard_writer **out, const char *
     if (st == SLUICE_OK) st = scratch(&w->first, idx, err);
     sluice__free(bin);
     sluice__free(idx);
-    if (st == SLUICE_OK) *out = w;
-    else sluice__shard_writer_close(w);
+    if (st == SLUICE_OK)
+        *out = w;
+    else
+        sluice__shard_writer_close(w);
     return st;
 }
 

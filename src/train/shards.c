@@ -8,7 +8,8 @@
  *   i64[S]  byte offset of each sequence in the .bin
  *   i64[D+1]  first sequence of each document, and S at the end
  *
- * The arrays are not aligned, hence the memcpy loads. Sequences have to follow each other without gaps, as Megatron writes them. */
+ * The arrays are not aligned, hence the memcpy loads. Sequences have to follow each other without gaps, as Megatron
+ * writes them. */
 #include "train/shards.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -42,20 +43,23 @@ static sluice_status check_header(sluice_shard *s, sluice_error *err) {
     const unsigned char *p = s->idx.data;
     uint64_t version, sequences, documents, left;
     if (s->idx.size < SLUICE__IDX_HEADER || memcmp(p, SLUICE__IDX_MAGIC, 9))
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: no Megatron index: expected it to begin with MMIDIDX", s->idx_path);
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: no Megatron index: expected it to begin with MMIDIDX",
+                            s->idx_path);
     memcpy(&version, p + 9, 8);
     memcpy(&sequences, p + 18, 8);
     memcpy(&documents, p + 26, 8);
     if (version != 1)
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: version: found %llu, expected 1", s->idx_path, (unsigned long long)version);
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: version: found %llu, expected 1", s->idx_path,
+                            (unsigned long long)version);
     s->token_bytes = p[17] == SLUICE__IDX_UINT16 ? 2 : p[17] == SLUICE__IDX_INT32 ? 4 : 0;
     if (!s->token_bytes)
-        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: token type: found code %u, expected %d (int32) or %d (uint16)",
-                            s->idx_path, p[17], SLUICE__IDX_INT32, SLUICE__IDX_UINT16);
+        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                            "%s: token type: found code %u, expected %d (int32) or %d (uint16)", s->idx_path, p[17],
+                            SLUICE__IDX_INT32, SLUICE__IDX_UINT16);
     left = s->idx.size - SLUICE__IDX_HEADER;
     if (sequences > left / 12 || documents > (left - 12 * sequences) / 8 || documents < 1)
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: %zu bytes are too few for %llu sequences and %llu documents", s->idx_path,
-                            s->idx.size, (unsigned long long)sequences, (unsigned long long)documents);
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: %zu bytes are too few for %llu sequences and %llu documents",
+                            s->idx_path, s->idx.size, (unsigned long long)sequences, (unsigned long long)documents);
     s->sequences = (int64_t)sequences;
     s->documents = (int64_t)documents - 1;
     s->sizes = p + SLUICE__IDX_HEADER;
@@ -69,19 +73,23 @@ static sluice_status check_arrays(sluice_shard *s, sluice_error *err) {
     for (int64_t i = 0; i < s->sequences; i++) {
         int64_t size = load_i32(s->sizes, i), pointer = load_i64(s->pointers, i);
         if (size < 0 || size > room - at)
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: sequence %lld: %lld tokens at token %lld, but %s holds %lld", s->idx_path,
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "%s: sequence %lld: %lld tokens at token %lld, but %s holds %lld", s->idx_path,
                                 (long long)i, (long long)size, (long long)at, s->bin_path, (long long)room);
         if (pointer != at * s->token_bytes)
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: sequence %lld: offset: found %lld, expected %lld (sequences without gaps)",
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "%s: sequence %lld: offset: found %lld, expected %lld (sequences without gaps)",
                                 s->idx_path, (long long)i, (long long)pointer, (long long)at * s->token_bytes);
         at += size;
     }
     s->tokens = at;
     for (int64_t d = 0, last = 0; d <= s->documents; d++) {
-        int64_t first = load_i64(s->first, d), most = d == 0 ? 0 : s->sequences, least = d == s->documents ? s->sequences : last;
+        int64_t first = load_i64(s->first, d), most = d == 0 ? 0 : s->sequences,
+                least = d == s->documents ? s->sequences : last;
         if (first < least || first > most)
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: document %lld: first sequence: found %lld, expected %lld..%lld",
-                                s->idx_path, (long long)d, (long long)first, (long long)least, (long long)most);
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "%s: document %lld: first sequence: found %lld, expected %lld..%lld", s->idx_path,
+                                (long long)d, (long long)first, (long long)least, (long long)most);
         last = first;
     }
     return SLUICE_OK;
@@ -101,7 +109,8 @@ static sluice_status read_sidecar(sluice_shard *s, const char *prefix, sluice_er
         char *end = NULL;
         if (hash) s->hash = strtoull(hash, &end, 16);
         s->has_hash = hash && end && end > hash && !*end;
-        if (hash && !s->has_hash) st = sluice__json_fail(&view, "tokenizer_hash", err, "found \"%.40s\", expected hexadecimal digits", hash);
+        if (hash && !s->has_hash)
+            st = sluice__json_fail(&view, "tokenizer_hash", err, "found \"%.40s\", expected hexadecimal digits", hash);
     }
     json_decref(root);
     sluice__free(path);
@@ -129,8 +138,10 @@ sluice_status sluice_shard_open(sluice_shard **out, const char *path, sluice_err
     sluice_shard *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_DATA);
     if (!s) return sluice__no_memory(err, sizeof *s, "a shard");
     sluice_status st = open_files(s, path, err);
-    if (st == SLUICE_OK) *out = s;
-    else sluice_shard_close(s);
+    if (st == SLUICE_OK)
+        *out = s;
+    else
+        sluice_shard_close(s);
     return st;
 }
 
@@ -207,7 +218,8 @@ static sluice_status count_ids(const sluice_shard *s, int64_t *counts, sluice_sh
     return SLUICE_OK;
 }
 
-sluice_status sluice_shard_statistics(const sluice_shard *shard, int32_t unk_id, sluice_shard_stats *out, sluice_error *err) {
+sluice_status sluice_shard_statistics(const sluice_shard *shard, int32_t unk_id, sluice_shard_stats *out,
+                                      sluice_error *err) {
     *out = (sluice_shard_stats){.documents = shard->documents, .tokens = shard->tokens};
     int64_t *counts = sluice__calloc(shard->token_bytes == 2 ? 65536 : MAX_ID, sizeof *counts, SLUICE__MEM_DATA);
     if (!counts) return sluice__no_memory(err, MAX_ID * sizeof *counts, "token counts");

@@ -21,8 +21,10 @@ static bool ends_with(const char *name, size_t n, const char *end) {
 static bool text_name(const char *name, bool *jsonl) {
     static const char *const endings[] = {".jsonl", ".ndjson", ".txt", ".text", ".md"};
     size_t n = strlen(name);
-    if (ends_with(name, n, ".gz")) n -= 3;
-    else if (ends_with(name, n, ".zst")) n -= 4;
+    if (ends_with(name, n, ".gz"))
+        n -= 3;
+    else if (ends_with(name, n, ".zst"))
+        n -= 4;
     for (int i = 0; i < 5; i++)
         if (ends_with(name, n, endings[i])) {
             *jsonl = i < 2;
@@ -47,10 +49,11 @@ static sluice_status add(sluice__text_files *f, const char *path, bool jsonl, in
     return SLUICE_OK;
 }
 
-static sluice_status walk(sluice__text_files *f, const char *dir, sluice_text_format format, int depth, sluice_error *err);
+static sluice_status walk(sluice__text_files *f, const char *dir, sluice_text_format format, int depth,
+                          sluice_error *err);
 
-static sluice_status entry(sluice__text_files *f, const char *dir, const char *name, sluice_text_format format, int depth,
-                           sluice_error *err) {
+static sluice_status entry(sluice__text_files *f, const char *dir, const char *name, sluice_text_format format,
+                           int depth, sluice_error *err) {
     if (*name == '.') return SLUICE_OK;
     char *path = sluice__path_join(dir, name);
     struct stat st, link;
@@ -59,14 +62,16 @@ static sluice_status entry(sluice__text_files *f, const char *dir, const char *n
     sluice_status status = SLUICE_OK;
     if (stat(path, &st) != 0 || lstat(path, &link) != 0)
         status = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot look at: %s", path, strerror(errno));
-    else if (S_ISDIR(st.st_mode) && !S_ISLNK(link.st_mode)) status = walk(f, path, format, depth + 1, err);
+    else if (S_ISDIR(st.st_mode) && !S_ISLNK(link.st_mode))
+        status = walk(f, path, format, depth + 1, err);
     else if (S_ISREG(st.st_mode) && text_name(name, &jsonl))
         status = add(f, path, format == SLUICE_TEXT_AUTO ? jsonl : format == SLUICE_TEXT_JSONL, st.st_size, err);
     sluice__free(path);
     return status;
 }
 
-static sluice_status walk(sluice__text_files *f, const char *dir, sluice_text_format format, int depth, sluice_error *err) {
+static sluice_status walk(sluice__text_files *f, const char *dir, sluice_text_format format, int depth,
+                          sluice_error *err) {
     struct dirent **names;
     if (depth > DEPTH) return sluice__fail(err, SLUICE_ERR_IO, "%s: directories nested more than %d deep", dir, DEPTH);
     int n = scandir(dir, &names, NULL, alphasort);
@@ -98,8 +103,9 @@ static sluice_status one_path(sluice__text_files *f, const char *path, sluice_te
     }
     SLUICE__TRY(walk(f, path, format, 0, err));
     if (f->count > before) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_IO,
-                        "%s: no text in this directory; expected .txt, .text, .md, .jsonl or .ndjson files, also .gz or .zst", path);
+    return sluice__fail(
+        err, SLUICE_ERR_IO,
+        "%s: no text in this directory; expected .txt, .text, .md, .jsonl or .ndjson files, also .gz or .zst", path);
 }
 
 sluice_status sluice__text_files_list(sluice__text_files *out, const char *const *paths, int num_paths,

@@ -10,7 +10,8 @@ static sluice_status add(sluice__text_join *j, const sluice__text_piece *t, slui
     if (j->carry.failed) return sluice__no_memory(err, j->carry.size + t->size, "text");
     if ((int64_t)j->carry.size <= limit) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_FORMAT,
-                        "%s: line %lld: more than %lld bytes without a place where the text can be cut for this tokenizer; part it, or raise the limit",
+                        "%s: line %lld: more than %lld bytes without a place where the text can be cut for this "
+                        "tokenizer; part it, or raise the limit",
                         t->file, (long long)t->line, (long long)limit);
 }
 
@@ -22,7 +23,9 @@ sluice_status sluice__text_join_next(sluice__text_join *j, sluice__text_piece *p
         SLUICE__TRY(sluice__text_source_next(j->source, piece, err));
         if (!piece->data || (piece->starts && piece->ends)) return SLUICE_OK;
         SLUICE__TRY(add(j, piece, err));
-        size_t cut = piece->ends ? j->carry.size : j->tok ? sluice_tokenizer_cut(j->tok, j->carry.data, j->carry.size) : 0;
+        size_t cut = piece->ends ? j->carry.size
+                     : j->tok    ? sluice_tokenizer_cut(j->tok, j->carry.data, j->carry.size)
+                                 : 0;
         if (!cut) continue;
         piece->data = j->carry.data;
         piece->size = j->given = cut;

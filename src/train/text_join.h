@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces of documents that end where a tokenizer may be cut: encoding them one by one gives the ids of the whole document. */
+/* Pieces of documents that end where a tokenizer may be cut: encoding them one by one gives the ids of the whole
+ * document. */
 #ifndef SLUICE_TRAIN_TEXT_JOIN_H
 #define SLUICE_TRAIN_TEXT_JOIN_H
 #include "base/strbuf.h"

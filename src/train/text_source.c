@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Documents from files. One buffer holds the unread part of the present file; a document is a range of it. Plain text is
- * checked to be UTF-8 as it comes in, JSON lines by their parser. */
+/* Documents from files. One buffer holds the unread part of the present file; a document is a range of it. Plain text
+ * is checked to be UTF-8 as it comes in, JSON lines by their parser. */
 #include "train/text_source.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -43,8 +43,10 @@ sluice_status sluice__text_source_open(sluice__text_source **out, const char *co
     if (s->params.max_document_bytes <= 0) s->params.max_document_bytes = DEFAULT_LIMIT;
     s->max_piece = max_piece && max_piece < LEAST_PIECE ? LEAST_PIECE : max_piece;
     sluice_status st = sluice__text_files_list(&s->files, paths, num_paths, s->params.format, err);
-    if (st == SLUICE_OK) *out = s;
-    else sluice__text_source_close(s);
+    if (st == SLUICE_OK)
+        *out = s;
+    else
+        sluice__text_source_close(s);
     return st;
 }
 
@@ -88,7 +90,8 @@ static sluice_status check_utf8(sluice__text_source *s, sluice_error *err) {
         return SLUICE_OK;
     }
     int64_t line = s->line + count_lines(s->buffer + s->at, s->checked - s->at);
-    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %lld: byte 0x%02X is not UTF-8; convert the file, or allow invalid bytes",
+    return sluice__fail(err, SLUICE_ERR_FORMAT,
+                        "%s: line %lld: byte 0x%02X is not UTF-8; convert the file, or allow invalid bytes",
                         file_name(s), (long long)line, (unsigned char)s->buffer[s->checked]);
 }
 
@@ -133,8 +136,9 @@ static void end_file(sluice__text_source *s) {
 }
 
 static sluice_status too_long(const sluice__text_source *s, sluice_error *err) {
-    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %lld: a document of more than %lld bytes; part it, or raise the limit",
-                        file_name(s), (long long)s->line, (long long)s->params.max_document_bytes);
+    return sluice__fail(err, SLUICE_ERR_FORMAT,
+                        "%s: line %lld: a document of more than %lld bytes; part it, or raise the limit", file_name(s),
+                        (long long)s->line, (long long)s->params.max_document_bytes);
 }
 
 /* Gives out `size` bytes and passes over `skip` more behind them. */
@@ -148,15 +152,16 @@ static void give(sluice__text_source *s, sluice__text_piece *piece, size_t size,
 }
 
 /* ---- plain text ---- */
-/* The first parting line that begins at or behind *line; [*line, seen) is known to hold no line end. Found: *line is its start
- * and *after what follows it. Otherwise *line is the start of the last line. */
+/* The first parting line that begins at or behind *line; [*line, seen) is known to hold no line end. Found: *line is
+ * its start and *after what follows it. Otherwise *line is the start of the last line. */
 static bool find_parting(const sluice__text_source *s, size_t *line, size_t seen, size_t *after) {
     const char *mark = s->params.separator;
     size_t n = strlen(mark);
     for (;; seen = *line) {
         const char *p = s->buffer + *line, *nl = memchr(s->buffer + seen, '\n', s->size - seen);
         if (!nl && !s->eof) return false;
-        size_t length = nl ? (size_t)(nl - p) : s->size - *line, bare = length && p[length - 1] == '\r' ? length - 1 : length;
+        size_t length = nl ? (size_t)(nl - p) : s->size - *line,
+               bare = length && p[length - 1] == '\r' ? length - 1 : length;
         if (bare == n && !memcmp(p, mark, n) && (nl || length)) {
             *after = *line + length + (nl ? 1 : 0);
             return true;
@@ -166,7 +171,8 @@ static bool find_parting(const sluice__text_source *s, size_t *line, size_t seen
     }
 }
 
-/* The line end in front of a parting line or, for a document that is parted by lines, at the end of the file belongs to neither. */
+/* The line end in front of a parting line or, for a document that is parted by lines, at the end of the file belongs to
+ * neither. */
 static size_t without_line_end(const sluice__text_source *s, size_t end) {
     if (end > s->at && s->buffer[end - 1] == '\n') end--;
     if (end > s->at && s->buffer[end - 1] == '\r') end--;
@@ -203,7 +209,8 @@ static sluice_status unparted(sluice__text_source *s, sluice__text_piece *piece,
         return SLUICE_OK;
     }
     n = most;
-    for (int i = 0; i < 3 && ((unsigned char)s->buffer[s->at + n] & 0xC0) == 0x80; i++) n--; /* not inside a character */
+    for (int i = 0; i < 3 && ((unsigned char)s->buffer[s->at + n] & 0xC0) == 0x80; i++)
+        n--; /* not inside a character */
     give(s, piece, n, 0, false);
     return SLUICE_OK;
 }
@@ -215,13 +222,15 @@ static sluice_status parse_row(sluice__text_source *s, size_t size, sluice__text
     json_decref(s->row);
     s->row = json_loadb(s->buffer + s->at, size, JSON_ALLOW_NUL, &je);
     if (!s->row)
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %lld: not a JSON object: column %d: %s", file, (long long)s->line,
-                            je.column, je.text);
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %lld: not a JSON object: column %d: %s", file,
+                            (long long)s->line, je.column, je.text);
     json_t *text = json_object_get(s->row, key);
     if (!json_is_string(text))
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %lld: %s \"%s\" with a string; the key can be chosen (text key)", file,
-                            (long long)s->line, json_is_object(s->row) ? "expected a member" : "expected an object with a member", key);
-    *piece = (sluice__text_piece){json_string_value(text), json_string_length(text), true, true, s->document++, file, s->line};
+        return sluice__fail(
+            err, SLUICE_ERR_FORMAT, "%s: line %lld: %s \"%s\" with a string; the key can be chosen (text key)", file,
+            (long long)s->line, json_is_object(s->row) ? "expected a member" : "expected an object with a member", key);
+    *piece = (sluice__text_piece){
+        json_string_value(text), json_string_length(text), true, true, s->document++, file, s->line};
     return SLUICE_OK;
 }
 
@@ -229,7 +238,8 @@ static sluice_status parse_row(sluice__text_source *s, size_t size, sluice__text
 static sluice_status json_line(sluice__text_source *s, sluice__text_piece *piece, sluice_error *err) {
     size_t scanned = s->at;
     for (;;) {
-        const char *p = s->buffer + s->at, *nl = scanned < s->size ? memchr(s->buffer + scanned, '\n', s->size - scanned) : NULL;
+        const char *p = s->buffer + s->at,
+                   *nl = scanned < s->size ? memchr(s->buffer + scanned, '\n', s->size - scanned) : NULL;
         if (!nl && !s->eof) {
             if ((int64_t)(s->size - s->at) > s->params.max_document_bytes) return too_long(s, err);
             size_t ahead = s->size - s->at;
@@ -263,9 +273,12 @@ sluice_status sluice__text_source_next(sluice__text_source *s, sluice__text_piec
             SLUICE__TRY(begin_file(s, err));
         }
         SLUICE__TRY(next_in_file(s, piece, err));
-        if (!piece->data) end_file(s);
-        else if (piece->size) return SLUICE_OK;
-        else s->document--; /* a document without a byte */
+        if (!piece->data)
+            end_file(s);
+        else if (piece->size)
+            return SLUICE_OK;
+        else
+            s->document--; /* a document without a byte */
     }
 }
 

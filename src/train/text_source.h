@@ -16,8 +16,9 @@ typedef struct sluice__text_piece {
     int64_t line;      /* of its beginning, from 1 */
 } sluice__text_piece;
 
-/* max_piece 0: pieces are whole documents. Otherwise documents of plain text come in pieces of at most so many bytes (64 at
- * least), cut between characters. params NULL = default. Paths are checked at once: a missing file is an error here. */
+/* max_piece 0: pieces are whole documents. Otherwise documents of plain text come in pieces of at most so many bytes
+ * (64 at least), cut between characters. params NULL = default. Paths are checked at once: a missing file is an error
+ * here. */
 sluice_status sluice__text_source_open(sluice__text_source **out, const char *const *paths, int num_paths,
                                        const sluice_text_params *params, size_t max_piece, sluice_error *err);
 /* piece->data NULL at the end. Documents without a byte are passed over. */

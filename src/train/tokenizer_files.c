@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training a tokenizer on files, piece by piece: the pieces end where the pre-tokenizer may be cut, so that the counts are those of
- * whole documents while memory holds the distinct words only. */
+/* Training a tokenizer on files, piece by piece: the pieces end where the pre-tokenizer may be cut, so that the counts
+ * are those of whole documents while memory holds the distinct words only. */
 #include "base/progress.h"
 #include "model/tokenizer_train.h"
 #include "train/text_join.h"

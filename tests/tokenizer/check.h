@@ -20,7 +20,8 @@ static inline sluice_tokenizer *load(const char *path) {
 static inline void check_ids(const json_t *expected, const sluice_ids *found, const char *what) {
     assert_non_null(expected);
     bool same = json_array_size(expected) == found->count;
-    for (size_t i = 0; i < found->count && same; i++) same = json_integer_value(json_array_get(expected, i)) == found->data[i];
+    for (size_t i = 0; i < found->count && same; i++)
+        same = json_integer_value(json_array_get(expected, i)) == found->data[i];
     if (same) return;
     print_error("%s\nfound   ", what);
     for (size_t i = 0; i < found->count && i < 40; i++) print_error(" %d", found->data[i]);
@@ -31,11 +32,13 @@ static inline void check_ids(const json_t *expected, const sluice_ids *found, co
 }
 
 static inline void check_text(const json_t *expected, const sluice_text *found, const char *what) {
-    if (json_string_length(expected) == found->size && !memcmp(json_string_value(expected), found->data, found->size)) return;
+    if (json_string_length(expected) == found->size && !memcmp(json_string_value(expected), found->data, found->size))
+        return;
     fail_msg("%s: found \"%s\", expected \"%s\"", what, found->data, json_string_value(expected));
 }
 
-static inline void check_stream(const sluice_tokenizer *tok, const int32_t *ids, size_t n, bool skip, const json_t *expected) {
+static inline void check_stream(const sluice_tokenizer *tok, const int32_t *ids, size_t n, bool skip,
+                                const json_t *expected) {
     sluice_decode_stream *s;
     sluice_text text = {0};
     assert_ok(sluice_decode_stream_new(&s, tok, skip, NULL));
@@ -49,7 +52,8 @@ static inline void check_stream(const sluice_tokenizer *tok, const int32_t *ids,
     sluice_text_free(&text);
 }
 
-static inline void check_decode(const sluice_tokenizer *tok, const int32_t *ids, size_t n, bool skip, const json_t *expected) {
+static inline void check_decode(const sluice_tokenizer *tok, const int32_t *ids, size_t n, bool skip,
+                                const json_t *expected) {
     sluice_text text = {0};
     assert_ok(sluice_tokenizer_decode(tok, ids, n, skip, &text, NULL));
     check_text(expected, &text, "decoded");

@@ -57,11 +57,14 @@ static void usage(void **state) {
 
 static void encode_decode(void **state) {
     (void)state;
-    exactly(SLUICE "encode " TOKENIZER "--text 'the cat' --no-add-special-tokens --json", "{\"source\": \"--text\", \"bytes\": 7, \"ids\": [307, 360]}\n");
+    exactly(SLUICE "encode " TOKENIZER "--text 'the cat' --no-add-special-tokens --json",
+            "{\"source\": \"--text\", \"bytes\": 7, \"ids\": [307, 360]}\n");
     exactly(SLUICE "encode " TOKENIZER "--text 'the cat' --no-add-special-tokens", "307 360\n");
     exactly("printf 'the cat' | " SLUICE "encode " TOKENIZER, "0 307 360\n");
-    exactly("printf '\\377<mask>' | " SLUICE "encode " TOKENIZER "--no-add-special-tokens --tokens", "189\t\"\\xff\"\n405\t\"<mask>\"\n");
-    exactly("printf '\"the cat\"\\n\"\"\\n' | " SLUICE "encode " TOKENIZER "--lines --no-add-special-tokens", "[307,360]\n[]\n");
+    exactly("printf '\\377<mask>' | " SLUICE "encode " TOKENIZER "--no-add-special-tokens --tokens",
+            "189\t\"\\xff\"\n405\t\"<mask>\"\n");
+    exactly("printf '\"the cat\"\\n\"\"\\n' | " SLUICE "encode " TOKENIZER "--lines --no-add-special-tokens",
+            "[307,360]\n[]\n");
     prints(1, "echo '{}' | " SLUICE "encode " TOKENIZER "--lines", "line 1: expected a JSON string");
     exactly(SLUICE "decode " TOKENIZER "307 360", "the cat\n");
     exactly(SLUICE "decode " TOKENIZER "--json 0,307,360", "\"<s>the cat\"\n");
@@ -76,7 +79,8 @@ static void encode_decode(void **state) {
 
 static void train_pack_info(void **state) {
     (void)state;
-    exactly("printf 'the cat sat on the mat\\n\\nthe dog sat on the log\\n' > a.txt && " SLUICE "train -q --vocab-size 270 -o tok a.txt && ls tok",
+    exactly("printf 'the cat sat on the mat\\n\\nthe dog sat on the log\\n' > a.txt && " SLUICE
+            "train -q --vocab-size 270 -o tok a.txt && ls tok",
             "tokenizer.json\ntokenizer_config.json\n");
     prints(0, SLUICE "train --vocab-size 270 --json -o b.json a.txt", "\"vocab_size\": 270, \"merges\": 13");
     prints(0, SLUICE "train --vocab-size 99999 -o tok2 a.txt", "warning: the text has pairs for");
@@ -88,7 +92,8 @@ static void train_pack_info(void **state) {
     prints(0, SLUICE "info -t tok2 s", "matches        no");
     prints(0, SLUICE "pack -t tok --json --eod-token the -o s2 a.txt", "\"documents\": 1");
     prints(2, SLUICE "pack -t tok --eod-token nothing -o s3 a.txt", "no token \"nothing\"");
-    prints(0, "gzip -k a.txt && cat a.txt.gz | " SLUICE "pack -t tok -o s4 - && cmp s4.bin s4.bin && ls s4.json", "s4.json");
+    prints(0, "gzip -k a.txt && cat a.txt.gz | " SLUICE "pack -t tok -o s4 - && cmp s4.bin s4.bin && ls s4.json",
+           "s4.json");
     prints(1, SLUICE "info -t b.json none", "none.idx");
     prints(0, "ls", "tok");
     exactly("ls | grep -c tmp || true", "0\n");
@@ -96,7 +101,8 @@ static void train_pack_info(void **state) {
 
 static void failures(void **state) {
     (void)state;
-    prints(1, "printf 'bad \\377' > bad.txt && " SLUICE "train -q -o t3 bad.txt", "bad.txt: line 1: byte 0xFF is not UTF-8");
+    prints(1, "printf 'bad \\377' > bad.txt && " SLUICE "train -q -o t3 bad.txt",
+           "bad.txt: line 1: byte 0xFF is not UTF-8");
     prints(0, SLUICE "train -q --allow-invalid-utf8 --vocab-size 300 -o t3 bad.txt", "warning");
     prints(1, SLUICE "train -q --vocab-size 100 -o t4 bad.txt", "vocab_size: found 100");
     prints(1, SLUICE "train -q -o /proc/none bad.txt", "/proc/none");
@@ -108,7 +114,8 @@ static void failures(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(usage), cmocka_unit_test(encode_decode), cmocka_unit_test(train_pack_info), cmocka_unit_test(failures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(usage), cmocka_unit_test(encode_decode),
+                                       cmocka_unit_test(train_pack_info), cmocka_unit_test(failures)};
     dir = test_temp_dir();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

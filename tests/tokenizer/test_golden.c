@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recorded outputs of the tokenizers package: ids, decoded text, pre-token lengths, BPE of arbitrary bytes, training. */
+/* The recorded outputs of the tokenizers package: ids, decoded text, pre-token lengths, BPE of arbitrary bytes,
+ * training. */
 #include "tokenizer/check.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -97,7 +98,8 @@ static void qwen3(void **state) {
     json_array_foreach(json_object_get(root, "decode"), i, c) {
         int32_t ids[4096];
         json_t *list = json_object_get(c, "ids");
-        for (size_t k = 0; k < json_array_size(list); k++) ids[k] = (int32_t)json_integer_value(json_array_get(list, k));
+        for (size_t k = 0; k < json_array_size(list); k++)
+            ids[k] = (int32_t)json_integer_value(json_array_get(list, k));
         check_decode(tok, ids, json_array_size(list), false, json_object_get(c, "decoded"));
     }
     json_decref(root);
@@ -120,7 +122,8 @@ static void check_merges(const sluice_tokenizer *tok, const char *name) {
         char found[512], *end = strchr(line, '\n');
         assert_non_null(end);
         *end = '\0';
-        snprintf(found, sizeof found, "%s %s", json_string_value(json_array_get(m, 0)), json_string_value(json_array_get(m, 1)));
+        snprintf(found, sizeof found, "%s %s", json_string_value(json_array_get(m, 0)),
+                 json_string_value(json_array_get(m, 1)));
         if (strcmp(found, line)) fail_msg("%s: merge %zu: found \"%s\", expected \"%s\"", name, i, found, line);
         line = end + 1;
     }

@@ -38,7 +38,8 @@ static void wrong_files(void **state) {
         {HEAD "\"vocab\": {}, \"merges\": []" TAIL, "model.vocab: empty"},
         {HEAD "\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []" TAIL, "id 0 belongs to two tokens"},
         {HEAD "\"vocab\": {\"a\": 0, \"a\": 1}, \"merges\": []" TAIL, "token \"a\" has two ids"},
-        {HEAD "\"vocab\": {\"a\": -1}, \"merges\": []" TAIL, "id of token \"a\": found -1, expected an integer 0..16777215"},
+        {HEAD "\"vocab\": {\"a\": -1}, \"merges\": []" TAIL,
+         "id of token \"a\": found -1, expected an integer 0..16777215"},
         {HEAD "\"vocab\": {\"a\": 16777216}, \"merges\": []" TAIL, "found 16777216"},
         {HEAD "\"vocab\": {\"a\": 99999999999999999999999}, \"merges\": []" TAIL, "id of token \"a\""},
         {HEAD "\"vocab\": {\"a\": 1.5}, \"merges\": []" TAIL, "found 1.5"},
@@ -51,8 +52,10 @@ static void wrong_files(void **state) {
         {HEAD "\"vocab\": {\"\n\": 0}, \"merges\": []" TAIL, "a control character"},
         {HEAD "\"vocab\": {\"\xFF\": 0}, \"merges\": []" TAIL, "not UTF-8"},
         {HEAD "\"vocab\": {\"a\": 0}, \"vocab\": {\"b\": 1}, \"merges\": []" TAIL, "occurs twice"},
-        {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [\"a a\"]" TAIL, "model.merges[0]: found \"a\" and \"a\", but the two together is not in model.vocab"},
-        {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [[\"a\", \"b\"]]" TAIL, "model.merges[0]: found \"a\" and \"b\", but the second"},
+        {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [\"a a\"]" TAIL,
+         "model.merges[0]: found \"a\" and \"a\", but the two together is not in model.vocab"},
+        {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [[\"a\", \"b\"]]" TAIL,
+         "model.merges[0]: found \"a\" and \"b\", but the second"},
         {HEAD "\"vocab\": {\"b\": 0}, \"merges\": [[\"a\", \"b\"]]" TAIL, "the first is not in model.vocab"},
         {HEAD "\"merges\": [[\"a\", \"b\"]], \"vocab\": {\"b\": 0}" TAIL, "the first is not in model.vocab"},
         {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [\"aa\"]" TAIL, "expected two tokens and one space"},
@@ -60,24 +63,48 @@ static void wrong_files(void **state) {
         {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]" TAIL, "expected two strings"},
         {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [[\"a\", \"a\", \"a\"]]" TAIL, "expected two strings"},
         {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [1]" TAIL, "expected a string"},
-        {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [], \"unk_token\": \"u\"" TAIL, "model.unk_token: \"u\" is not in model.vocab"},
-        {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [], \"fuse_unk\": 1" TAIL, "model.fuse_unk: found an integer, expected true or false"},
+        {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [], \"unk_token\": \"u\"" TAIL,
+         "model.unk_token: \"u\" is not in model.vocab"},
+        {HEAD "\"vocab\": {\"a\": 0}, \"merges\": [], \"fuse_unk\": 1" TAIL,
+         "model.fuse_unk: found an integer, expected true or false"},
         {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]]}}", "the model \"Unigram\" is not supported"},
-        {"{\"added_tokens\": [{\"id\": 1, \"content\": \"a\"}], \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "added_tokens[0].id: found 1, but \"a\" has the id 0"},
-        {"{\"added_tokens\": [{\"id\": 0, \"content\": \"b\"}], \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "id 0 belongs to two tokens"},
-        {"{\"added_tokens\": [{\"id\": -2, \"content\": \"b\"}], \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "added_tokens[0].id: found -2"},
-        {"{\"added_tokens\": [{\"id\": 5}], \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "added_tokens[0].content: missing"},
-        {"{\"added_tokens\": 5, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "added_tokens: expected an array"},
-        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": \"(\"}}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "pre_tokenizer.pattern.Regex"},
-        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Sideways\", \"pattern\": {\"Regex\": \"a\"}}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "pre_tokenizer.behavior: found \"Sideways\""},
-        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": \"a\"}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "pre_tokenizer.pattern"},
-        {"{\"pre_tokenizer\": {\"type\": \"Sequence\"}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "pre_tokenizer.pretokenizers"},
-        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"ab\"}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "expected one character"},
-        {"{\"pre_tokenizer\": \"ByteLevel\", \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "pre_tokenizer: expected an object"},
-        {"{\"decoder\": {\"type\": \"Strip\", \"content\": \"\", \"start\": 1, \"stop\": 0}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "decoder.content"},
-        {"{\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": []}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "post_processor.single"},
-        {"{\"post_processor\": {\"type\": \"BertProcessing\", \"sep\": [\"a\", 9], \"cls\": [\"a\", 0]}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "post_processor.sep: found 9"},
-        {"{\"normalizer\": {\"type\": \"Precompiled\"}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "the normaliser \"Precompiled\" is not supported"},
+        {"{\"added_tokens\": [{\"id\": 1, \"content\": \"a\"}], \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "added_tokens[0].id: found 1, but \"a\" has the id 0"},
+        {"{\"added_tokens\": [{\"id\": 0, \"content\": \"b\"}], \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "id 0 belongs to two tokens"},
+        {"{\"added_tokens\": [{\"id\": -2, \"content\": \"b\"}], \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "added_tokens[0].id: found -2"},
+        {"{\"added_tokens\": [{\"id\": 5}], \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "added_tokens[0].content: missing"},
+        {"{\"added_tokens\": 5, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "added_tokens: expected an array"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": \"(\"}}, "
+         "\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "pre_tokenizer.pattern.Regex"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Sideways\", \"pattern\": {\"Regex\": \"a\"}}, "
+         "\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "pre_tokenizer.behavior: found \"Sideways\""},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": \"a\"}, \"model\": "
+         "{\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "pre_tokenizer.pattern"},
+        {"{\"pre_tokenizer\": {\"type\": \"Sequence\"}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "pre_tokenizer.pretokenizers"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"ab\"}, \"model\": {\"vocab\": {\"a\": 0}, "
+         "\"merges\": []}}",
+         "expected one character"},
+        {"{\"pre_tokenizer\": \"ByteLevel\", \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "pre_tokenizer: expected an object"},
+        {"{\"decoder\": {\"type\": \"Strip\", \"content\": \"\", \"start\": 1, \"stop\": 0}, \"model\": {\"vocab\": "
+         "{\"a\": 0}, \"merges\": []}}",
+         "decoder.content"},
+        {"{\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": []}, \"model\": {\"vocab\": {\"a\": 0}, "
+         "\"merges\": []}}",
+         "post_processor.single"},
+        {"{\"post_processor\": {\"type\": \"BertProcessing\", \"sep\": [\"a\", 9], \"cls\": [\"a\", 0]}, \"model\": "
+         "{\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "post_processor.sep: found 9"},
+        {"{\"normalizer\": {\"type\": \"Precompiled\"}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "the normaliser \"Precompiled\" is not supported"},
         {"{\"normalizer\": {\"type\": 3}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "normalizer.type"},
         {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}} x", "not valid JSON"},
         {"{\"version\": tru, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "not valid JSON"},
@@ -91,8 +118,10 @@ static void accepted_oddities(void **state) {
     static const char *const rows[] = {
         HEAD "\"vocab\": {\"a\": 0, \"b\": 7}, \"merges\": []" TAIL, /* holes */
         "{\"model\": {\"merges\": [[\"a\", \"b\"]], \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}}}",
-        "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"added_tokens\": [{\"id\": 3, \"content\": \"x\"}, {\"id\": 3, \"content\": \"x\"}]}",
-        "{\"model\": {\"vocab\": {\"\": 1, \"\\u0000\": 0}, \"merges\": []}, \"added_tokens\": [{\"id\": 1, \"content\": \"\"}]}",
+        "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"added_tokens\": [{\"id\": 3, \"content\": \"x\"}, "
+        "{\"id\": 3, \"content\": \"x\"}]}",
+        "{\"model\": {\"vocab\": {\"\": 1, \"\\u0000\": 0}, \"merges\": []}, \"added_tokens\": [{\"id\": 1, "
+        "\"content\": \"\"}]}",
         " { \"model\" : { \"vocab\" : { \"a\" : 0 } , \"merges\" : [ ] } } ",
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -142,7 +171,8 @@ static void long_strings(void **state) {
     sluice_tokenizer *tok;
     assert_ok_err(sluice_tokenizer_parse(&tok, json, n, "tokenizer.json", &err), &err);
     sluice_tokenizer_free(tok);
-    n = (size_t)sprintf(json, "{\"model\": {\"merges\": [], \"vocab\": {\"a\": 0}}, \"added_tokens\": [{\"id\": 1, \"content\": \"");
+    n = (size_t)sprintf(
+        json, "{\"model\": {\"merges\": [], \"vocab\": {\"a\": 0}}, \"added_tokens\": [{\"id\": 1, \"content\": \"");
     memset(json + n, 'x', N);
     n += N;
     n += (size_t)sprintf(json + n, "\"}]}");
@@ -153,13 +183,17 @@ static void long_strings(void **state) {
 /* Patterns that explode end with an error within a moment. */
 static void exploding_patterns(void **state) {
     (void)state;
-    static const char *const patterns[] = {"(a+)+$", "(a|a)*b", "(?:a?){60}a{60}", "((a*)*)*b", "(?<x>a(?:\\\\g<x>|b))"};
+    static const char *const patterns[] = {"(a+)+$", "(a|a)*b", "(?:a?){60}a{60}", "((a*)*)*b",
+                                           "(?<x>a(?:\\\\g<x>|b))"};
     char text[2000];
     memset(text, 'a', sizeof text);
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         char json[512];
-        snprintf(json, sizeof json, "{\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": \"%s\"}}, "
-                                    "\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", patterns[i]);
+        snprintf(
+            json, sizeof json,
+            "{\"pre_tokenizer\": {\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": \"%s\"}}, "
+            "\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+            patterns[i]);
         sluice_tokenizer *tok;
         sluice_ids ids = {0};
         if (sluice_tokenizer_parse(&tok, json, strlen(json), "tokenizer.json", &err) != SLUICE_OK) continue;
@@ -182,7 +216,8 @@ static void mutations(void **state) {
     (void)state;
     char *good, *json;
     size_t size;
-    static const char pieces[][16] = {"\"", "{", "}", "[", "]", ",", ":", "-1", "1e9", "null", "true", "\\u0000", "\\", "\xFF", "999999", "Ġ", "0"};
+    static const char pieces[][16] = {"\"",   "{",    "}",       "[",  "]",    ",",      ":", "-1", "1e9",
+                                      "null", "true", "\\u0000", "\\", "\xFF", "999999", "Ġ", "0"};
     assert_ok(sluice__read_file(&good, &size, test_data("tokenizer/small.json"), 1 << 20, NULL));
     json = malloc(size + 64);
     assert_non_null(json);
@@ -195,8 +230,12 @@ static void mutations(void **state) {
             /* half of the damage goes to the front, where everything but vocabulary and merges lies */
             size_t at = sluice__rng_below(&r, sluice__rng_u32(&r) % 2 ? n : n < 1800 ? n : 1800);
             switch (sluice__rng_below(&r, 4)) {
-            case 0: json[at] = (char)sluice__rng_u32(&r); break;
-            case 1: json[at] ^= (char)(1 << sluice__rng_below(&r, 7)); break;
+            case 0:
+                json[at] = (char)sluice__rng_u32(&r);
+                break;
+            case 1:
+                json[at] ^= (char)(1 << sluice__rng_below(&r, 7));
+                break;
             case 2: {
                 const char *p = pieces[sluice__rng_below(&r, sizeof pieces / sizeof *pieces)];
                 size_t m = strlen(p) < n - at ? strlen(p) : n - at;
@@ -276,7 +315,8 @@ static void missing_files(void **state) {
     assert_int_not_equal(sluice_tokenizer_save(tok, "/no/such/directory/tokenizer.json", &err), SLUICE_OK);
     sluice_tokenizer_free(tok);
     snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    assert_ok(sluice__write_file(path, "{\"bos_token\": {\"content\": \"a\"}, \"eos_token\": \"b\", \"pad_token\": null}", 68, NULL));
+    assert_ok(sluice__write_file(
+        path, "{\"bos_token\": {\"content\": \"a\"}, \"eos_token\": \"b\", \"pad_token\": null}", 68, NULL));
     assert_ok_err(sluice_tokenizer_load(&tok, dir, &err), &err);
     assert_int_equal(sluice_tokenizer_bos_id(tok), 0);
     assert_int_equal(sluice_tokenizer_eos_id(tok), -1);
@@ -287,8 +327,9 @@ static void missing_files(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_files),        cmocka_unit_test(accepted_oddities), cmocka_unit_test(nesting),
-                                       cmocka_unit_test(long_strings),       cmocka_unit_test(exploding_patterns), cmocka_unit_test(mutations),
-                                       cmocka_unit_test(truncations),        cmocka_unit_test(shared_cases),      cmocka_unit_test(missing_files)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_files),  cmocka_unit_test(accepted_oddities),  cmocka_unit_test(nesting),
+        cmocka_unit_test(long_strings), cmocka_unit_test(exploding_patterns), cmocka_unit_test(mutations),
+        cmocka_unit_test(truncations),  cmocka_unit_test(shared_cases),       cmocka_unit_test(missing_files)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

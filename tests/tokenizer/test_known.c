@@ -38,16 +38,22 @@ static void mark(const char *pattern, unsigned char *out, unsigned char value) {
 
 static unsigned char simple_class(uint32_t c) {
     switch (sluice__char_class_of(c)) {
-    case SLUICE__CHAR_LETTER: return 1;
-    case SLUICE__CHAR_MARK: return 2;
-    case SLUICE__CHAR_NUMBER: return 3;
+    case SLUICE__CHAR_LETTER:
+        return 1;
+    case SLUICE__CHAR_MARK:
+        return 2;
+    case SLUICE__CHAR_NUMBER:
+        return 3;
     case SLUICE__CHAR_SPACE:
-    case SLUICE__CHAR_NEWLINE: return 4;
-    default: return 0;
+    case SLUICE__CHAR_NEWLINE:
+        return 4;
+    default:
+        return 0;
     }
 }
 
-/* The two libraries may know different versions of Unicode; they may only differ about characters that one of them lacks. */
+/* The two libraries may know different versions of Unicode; they may only differ about characters that one of them
+ * lacks. */
 static void classes(void **state) {
     (void)state;
     unsigned char *pcre = calloc(1, CODES), *unassigned = calloc(1, CODES);
@@ -63,7 +69,8 @@ static void classes(void **state) {
         agrees[c] = pcre[c] == simple_class(c) && (c < 0xD800 || c > 0xDFFF);
         if (agrees[c] || (c >= 0xD800 && c <= 0xDFFF)) continue;
         differ++;
-        if (!unassigned[c] && simple_class(c)) fail_msg("U+%04X: class %d in PCRE2, %d here", c, pcre[c], simple_class(c));
+        if (!unassigned[c] && simple_class(c))
+            fail_msg("U+%04X: class %d in PCRE2, %d here", c, pcre[c], simple_class(c));
     }
     print_message("%d characters are in one library's Unicode only\n", differ);
     assert_true(differ < 20000);
@@ -73,13 +80,18 @@ static void classes(void **state) {
 
 static uint32_t random_char(sluice__rng *r) {
     static const char common[] = "  \t\n\n\r''''sStTmMdDlLrReEvV019aZ.,!?-_$+<>/\\\"()";
-    static const uint32_t special[] = {0x85, 0xA0, 0x17F, 0x212A, 0x180E, 0x200B, 0x2028, 0x2029, 0x3000, 0xFEFF, 0x301, 0x94D, 0x1F600, 0x661, 0xB2, 0x4E00, 0x2019, 0, 0x7F, 0x10FFFF};
+    static const uint32_t special[] = {0x85,  0xA0,  0x17F,   0x212A, 0x180E, 0x200B, 0x2028, 0x2029, 0x3000, 0xFEFF,
+                                       0x301, 0x94D, 0x1F600, 0x661,  0xB2,   0x4E00, 0x2019, 0,      0x7F,   0x10FFFF};
     for (;;) {
         uint32_t c, k = sluice__rng_u32(r) % 16;
-        if (k < 9) c = (unsigned char)common[sluice__rng_below(r, sizeof common - 1)];
-        else if (k < 11) c = special[sluice__rng_below(r, sizeof special / sizeof *special)];
-        else if (k < 14) c = (uint32_t)sluice__rng_below(r, 0x3000);
-        else c = (uint32_t)sluice__rng_below(r, CODES);
+        if (k < 9)
+            c = (unsigned char)common[sluice__rng_below(r, sizeof common - 1)];
+        else if (k < 11)
+            c = special[sluice__rng_below(r, sizeof special / sizeof *special)];
+        else if (k < 14)
+            c = (uint32_t)sluice__rng_below(r, 0x3000);
+        else
+            c = (uint32_t)sluice__rng_below(r, CODES);
         if (agrees[c]) return c;
     }
 }
@@ -112,9 +124,11 @@ static void against_pcre2(void **state) {
             for (size_t at = 0; at < size; at = end) {
                 bool found;
                 assert_ok(sluice__regex_search(&r, &m, text, size, at, &found, &start, &end, NULL));
-                size_t mine = (size_t)(sluice__known_next(k, (unsigned char *)text + at, (unsigned char *)text + size) - (unsigned char *)text);
+                size_t mine = (size_t)(sluice__known_next(k, (unsigned char *)text + at, (unsigned char *)text + size) -
+                                       (unsigned char *)text);
                 if (found && start == at && mine == end) continue;
-                fail_msg("%s, round %d, at %zu of \"%.*s\": PCRE2 %zu..%zu, here to %zu", names[p], round, at, (int)size, text, start, end, mine);
+                fail_msg("%s, round %d, at %zu of \"%.*s\": PCRE2 %zu..%zu, here to %zu", names[p], round, at,
+                         (int)size, text, start, end, mine);
             }
         }
         sluice__regex_free(&r);
@@ -132,14 +146,16 @@ static void cuts(void **state) {
         const sluice__known *k = sluice__known_named(names[p], &pattern);
         sluice__rng rng = {8, p, 0};
         for (int round = 0; round < ROUNDS; round++) {
-            size_t size = random_text(&rng, text, 1 + sluice__rng_below(&rng, 60)), cut = sluice__known_cut(k, text, sluice__rng_below(&rng, size + 1));
+            size_t size = random_text(&rng, text, 1 + sluice__rng_below(&rng, 60)),
+                   cut = sluice__known_cut(k, text, sluice__rng_below(&rng, size + 1));
             const unsigned char *at = (unsigned char *)text, *end = at + size, *want = at + cut;
             assert_true(cut <= size);
             if (!cut) continue;
             made++;
             for (const unsigned char *q = at; q < want;) { /* as a whole, a pre-token ends at the cut */
                 q = sluice__known_next(k, q, end);
-                if (q > want) fail_msg("%s: a pre-token reaches over the cut at %zu of \"%.*s\"", names[p], cut, (int)size, text);
+                if (q > want)
+                    fail_msg("%s: a pre-token reaches over the cut at %zu of \"%.*s\"", names[p], cut, (int)size, text);
             }
             for (const unsigned char *q = at, *w = at; q < want;) { /* and nothing changes in front of it */
                 q = sluice__known_next(k, q, end);
@@ -152,6 +168,7 @@ static void cuts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(classes), cmocka_unit_test(against_pcre2), cmocka_unit_test(cuts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(classes), cmocka_unit_test(against_pcre2),
+                                       cmocka_unit_test(cuts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,9 +44,10 @@ static void bytes_of_idx(void **state) {
     assert_int_equal(r.tokens, 5);
     assert_int_equal(r.bytes, 3);
     assert_int_equal(r.token_bytes, 2);
-    static const unsigned char idx[] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0,
-                                        3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0,
-                                        0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+    static const unsigned char idx[] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
+                                        0,   0,   0,   0,   0,   3,   0,   0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
+                                        0,   0,   0,   0,   0,   0,   0,   0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                        0,   0,   0,   1,   0,   0,   0,   0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
     static const unsigned char bin[] = {1, 0, 1, 0, 0, 0, 3, 0, 0, 0};
     char *found;
     size_t size;
@@ -167,9 +168,10 @@ static void expect_refused(const char *dir, const unsigned char *idx, size_t siz
 static void hostile(void **state) {
     (void)state;
     const char *dir = test_temp_dir();
-    static const unsigned char good[82] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0,
-                                           3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0,
-                                           0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2};
+    static const unsigned char good[82] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2,
+                                           0,   0,   0,   0,   0,   0,   0,   3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0,
+                                           2,   0,   0,   0,   0,   0,   0,   0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0,
+                                           0,   0,   0,   0,   0,   0,   0,   0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2};
     unsigned char b[82];
     sluice_shard *s;
     assert_ok(sluice__write_file(path_in(dir, "bad.idx"), good, sizeof good, NULL));
@@ -227,7 +229,8 @@ static void nothing_written(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_of_idx), cmocka_unit_test(same_ids),   cmocka_unit_test(several_shards),
-                                       cmocka_unit_test(statistics),   cmocka_unit_test(hostile), cmocka_unit_test(nothing_written)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_of_idx),   cmocka_unit_test(same_ids),
+                                       cmocka_unit_test(several_shards), cmocka_unit_test(statistics),
+                                       cmocka_unit_test(hostile),        cmocka_unit_test(nothing_written)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small tokenizer against what the tokenizers package made of it (record_small.py), and everything about encoding that
- * needs no outside answer: pieces and threads, long words, ill-formed bytes, the pool of encoders. */
+/* A small tokenizer against what the tokenizers package made of it (record_small.py), and everything about encoding
+ * that needs no outside answer: pieces and threads, long words, ill-formed bytes, the pool of encoders. */
 #include "tokenizer/check.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -34,14 +34,16 @@ static void recorded(void **state) {
         check_decode(tok, ids.data, ids.count, false, json_object_get(c, "decoded"));
         check_decode(tok, ids.data, ids.count, true, json_object_get(c, "decoded_skip_special"));
         size_t plain = ids.count;
-        encode(tok, json_string_value(text), json_string_length(text), SLUICE_ENCODE_PARSE_SPECIAL | SLUICE_ENCODE_ADD_SPECIAL, &ids);
+        encode(tok, json_string_value(text), json_string_length(text),
+               SLUICE_ENCODE_PARSE_SPECIAL | SLUICE_ENCODE_ADD_SPECIAL, &ids);
         assert_int_equal(ids.count, plain + 1);
         assert_int_equal(ids.data[0], sluice_tokenizer_bos_id(tok));
     }
     json_array_foreach(json_object_get(root, "decode"), i, c) {
         int32_t list[16];
         json_t *array = json_object_get(c, "ids");
-        for (size_t k = 0; k < json_array_size(array); k++) list[k] = (int32_t)json_integer_value(json_array_get(array, k));
+        for (size_t k = 0; k < json_array_size(array); k++)
+            list[k] = (int32_t)json_integer_value(json_array_get(array, k));
         check_decode(tok, list, json_array_size(array), false, json_object_get(c, "decoded"));
     }
     sluice_ids_free(&ids);
@@ -54,7 +56,8 @@ static void check_training(const char *pattern, int vocab_size, const json_t *co
     sluice_tokenizer *tok;
     p.pattern = pattern;
     p.vocab_size = vocab_size;
-    assert_ok_err(sluice_tokenizer_train_text(&tok, &p, json_string_value(corpus), json_string_length(corpus), &err), &err);
+    assert_ok_err(sluice_tokenizer_train_text(&tok, &p, json_string_value(corpus), json_string_length(corpus), &err),
+                  &err);
     assert_int_equal(sluice_tokenizer_num_merges(tok), json_array_size(merges));
     json_t *root, *list, *m;
     const char *dir = test_temp_dir();
@@ -66,7 +69,8 @@ static void check_training(const char *pattern, int vocab_size, const json_t *co
     list = json_object_get(json_object_get(root, "model"), "merges");
     json_array_foreach(list, i, m) {
         char found[256];
-        snprintf(found, sizeof found, "%s %s", json_string_value(json_array_get(m, 0)), json_string_value(json_array_get(m, 1)));
+        snprintf(found, sizeof found, "%s %s", json_string_value(json_array_get(m, 0)),
+                 json_string_value(json_array_get(m, 1)));
         assert_string_equal(found, json_string_value(json_array_get(merges, i)));
     }
     json_decref(root);
@@ -77,14 +81,16 @@ static void training(void **state) {
     (void)state;
     json_t *root = cases(), *merges;
     const char *pattern;
-    json_object_foreach(json_object_get(root, "train"), pattern, merges) check_training(pattern, 500, json_object_get(root, "corpus"), merges);
+    json_object_foreach(json_object_get(root, "train"), pattern, merges)
+        check_training(pattern, 500, json_object_get(root, "corpus"), merges);
     check_training("gpt2", 1000, json_object_get(root, "equal_corpus"), json_object_get(root, "train_equal"));
     json_decref(root);
 }
 
 static void training_refused(void **state) {
     (void)state;
-    static const char *const empty[] = {""}, *const twice[] = {"<s>", "<s>"}, *const byte[] = {"a"}, *const invalid[] = {"\xFF"};
+    static const char *const empty[] = {""}, *const twice[] = {"<s>", "<s>"}, *const byte[] = {"a"},
+                             *const invalid[] = {"\xFF"};
     const struct {
         int vocab_size, num;
         const char *const *special;
@@ -101,8 +107,11 @@ static void training_refused(void **state) {
         {300, 0, NULL, "gpt2", "NFX", "NFX"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        sluice_tokenizer_params p = {.vocab_size = bad[i].vocab_size, .num_special_tokens = bad[i].num, .special_tokens = bad[i].special,
-                                     .pattern = bad[i].pattern, .normalizer = bad[i].normalizer};
+        sluice_tokenizer_params p = {.vocab_size = bad[i].vocab_size,
+                                     .num_special_tokens = bad[i].num,
+                                     .special_tokens = bad[i].special,
+                                     .pattern = bad[i].pattern,
+                                     .normalizer = bad[i].normalizer};
         sluice_tokenizer *tok;
         assert_int_not_equal(sluice_tokenizer_train_text(&tok, &p, "abc", 3, &err), SLUICE_OK);
         assert_null(tok);
@@ -111,7 +120,8 @@ static void training_refused(void **state) {
 }
 
 static char *random_text(sluice__rng *r, size_t size, size_t *found) {
-    static const char *const parts[] = {"the", " cat", "s", "\n", "\n\n", " ", "  ", "é", "e\u0301", "12", "好", "'s", ".", "<think>", "\r\n", "\u0301", "ﬁ", "İ"};
+    static const char *const parts[] = {"the", " cat", "s",  "\n", "\n\n",    " ",    "  ",     "é", "e\u0301",
+                                        "12",  "好",   "'s", ".",  "<think>", "\r\n", "\u0301", "ﬁ", "İ"};
     char *text = malloc(size + 16);
     size_t n = 0;
     assert_non_null(text);
@@ -127,7 +137,9 @@ static char *random_text(sluice__rng *r, size_t size, size_t *found) {
 /* Encoding a long text by several threads, and piece by piece, gives the same ids. */
 static void pieces_and_threads(void **state) {
     (void)state;
-    static const char *const forms[] = {"none", "NFC", "NFD", "NFKC", "NFKD"}, *const patterns[] = {"gpt2", "qwen2", "qwen3.5", "llama3"};
+    static const char *const forms[] = {"none", "NFC", "NFD", "NFKC", "NFKD"}, *const patterns[] = {"gpt2", "qwen2",
+                                                                                                    "qwen3.5",
+                                                                                                    "llama3"};
     json_t *root = cases();
     for (int i = 0; i < 20; i++) {
         sluice_tokenizer_params p = sluice_tokenizer_params_default();
@@ -137,7 +149,8 @@ static void pieces_and_threads(void **state) {
         p.vocab_size = 400;
         p.pattern = patterns[i % 4];
         p.normalizer = forms[i % 5];
-        assert_ok(sluice_tokenizer_train_text(&tok, &p, json_string_value(json_object_get(root, "corpus")), json_string_length(json_object_get(root, "corpus")), NULL));
+        assert_ok(sluice_tokenizer_train_text(&tok, &p, json_string_value(json_object_get(root, "corpus")),
+                                              json_string_length(json_object_get(root, "corpus")), NULL));
         char *text = random_text(&r, 700000, &size);
         sluice_ids one = {0}, many = {0};
         sluice_set_num_threads(1);
@@ -148,7 +161,8 @@ static void pieces_and_threads(void **state) {
         assert_memory_equal(one.data, many.data, one.count * sizeof *one.data);
         many.count = 0;
         while (done < size) {
-            size_t want = 1 + sluice__rng_below(&r, 5000), cut = size - done > want ? sluice_tokenizer_cut(tok, text + done, want) : size - done;
+            size_t want = 1 + sluice__rng_below(&r, 5000),
+                   cut = size - done > want ? sluice_tokenizer_cut(tok, text + done, want) : size - done;
             if (!cut) cut = size - done;
             assert_ok(sluice_tokenizer_encode(tok, text + done, cut, 0, &many, NULL));
             done += cut;
@@ -164,7 +178,8 @@ static void pieces_and_threads(void **state) {
     json_decref(root);
 }
 
-/* The heap of long pre-tokens against the scan of short ones, by their definition: merge the lowest rank, leftmost first. */
+/* The heap of long pre-tokens against the scan of short ones, by their definition: merge the lowest rank, leftmost
+ * first. */
 static size_t merge_slowly(const sluice_tokenizer *tok, const char *text, size_t size, uint32_t *ids) {
     size_t n = size;
     for (size_t i = 0; i < n; i++) ids[i] = (uint32_t)tok->symbol[(unsigned char)text[i]];
@@ -239,7 +254,11 @@ static void ill_formed(void **state) {
         char text[64], back[64];
         size_t size = 1 + sluice__rng_below(&r, 60), n = 0;
         for (size_t i = 0; i < size; i++)
-            text[i] = (char)(sluice__rng_u32(&r) % 3 ? (unsigned char)"the cat\xC3\xA9\xE4\xBD\xA0\xF0\x9F\x98\x80\xED\xA0"[sluice__rng_below(&r, 18)] : sluice__rng_u32(&r));
+            text[i] =
+                (char)(sluice__rng_u32(&r) % 3
+                           ? (unsigned char)"the cat\xC3\xA9\xE4\xBD\xA0\xF0\x9F\x98\x80\xED\xA0"[sluice__rng_below(&r,
+                                                                                                                    18)]
+                           : sluice__rng_u32(&r));
         encode(tok, text, size, 0, &ids);
         for (size_t i = 0; i < ids.count; i++) {
             size_t k;
@@ -260,9 +279,20 @@ static void lossy(void **state) {
     (void)state;
     static const struct {
         const char *bytes, *text;
-    } rows[] = {{"\xFF", "\uFFFD"}, {"a\xC3", "a\uFFFD"}, {"\xC3\x28", "\uFFFD("}, {"\xE4\xBD", "\uFFFD"}, {"\xE4\xBDx", "\uFFFDx"},
-                {"\xF0\x9F\x98", "\uFFFD"}, {"\xF0\x9F\x98\xFF", "\uFFFD\uFFFD"}, {"\xED\xA0\x80", "\uFFFD\uFFFD\uFFFD"}, {"\xC0\xAF", "\uFFFD\uFFFD"},
-                {"\xF4\x90\x80\x80", "\uFFFD\uFFFD\uFFFD\uFFFD"}, {"\xE0\x80\x80", "\uFFFD\uFFFD\uFFFD"}, {"\x80\x80", "\uFFFD\uFFFD"}, {"\xF1\x80\x80\x41", "\uFFFD" "A"}};
+    } rows[] = {{"\xFF", "\uFFFD"},
+                {"a\xC3", "a\uFFFD"},
+                {"\xC3\x28", "\uFFFD("},
+                {"\xE4\xBD", "\uFFFD"},
+                {"\xE4\xBDx", "\uFFFDx"},
+                {"\xF0\x9F\x98", "\uFFFD"},
+                {"\xF0\x9F\x98\xFF", "\uFFFD\uFFFD"},
+                {"\xED\xA0\x80", "\uFFFD\uFFFD\uFFFD"},
+                {"\xC0\xAF", "\uFFFD\uFFFD"},
+                {"\xF4\x90\x80\x80", "\uFFFD\uFFFD\uFFFD\uFFFD"},
+                {"\xE0\x80\x80", "\uFFFD\uFFFD\uFFFD"},
+                {"\x80\x80", "\uFFFD\uFFFD"},
+                {"\xF1\x80\x80\x41", "\uFFFD"
+                                     "A"}};
     sluice_tokenizer_params p = {.vocab_size = 256, .pattern = "gpt2"};
     sluice_tokenizer *tok;
     assert_ok(sluice_tokenizer_train_text(&tok, &p, "", 0, NULL));
@@ -322,11 +352,14 @@ static void *encode_all(void *arg) {
     j->ok = true;
     for (int round = 0; round < 5; round++)
         for (size_t i = 0; i < json_array_size(j->list); i++) {
-            const json_t *c = json_array_get(j->list, i), *text = json_object_get(c, "text"), *expected = json_object_get(c, "ids");
+            const json_t *c = json_array_get(j->list, i), *text = json_object_get(c, "text"),
+                         *expected = json_object_get(c, "ids");
             ids.count = 0;
-            j->ok &= sluice_tokenizer_encode(j->tok, json_string_value(text), json_string_length(text), SLUICE_ENCODE_PARSE_SPECIAL, &ids, NULL) == SLUICE_OK;
+            j->ok &= sluice_tokenizer_encode(j->tok, json_string_value(text), json_string_length(text),
+                                             SLUICE_ENCODE_PARSE_SPECIAL, &ids, NULL) == SLUICE_OK;
             j->ok &= ids.count == json_array_size(expected);
-            for (size_t k = 0; k < ids.count && j->ok; k++) j->ok = ids.data[k] == json_integer_value(json_array_get(expected, k));
+            for (size_t k = 0; k < ids.count && j->ok; k++)
+                j->ok = ids.data[k] == json_integer_value(json_array_get(expected, k));
         }
     sluice_ids_free(&ids);
     return NULL;
@@ -351,9 +384,11 @@ static void shared_by_threads(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded),    cmocka_unit_test(training),   cmocka_unit_test(training_refused),
-                                       cmocka_unit_test(pieces_and_threads), cmocka_unit_test(merging), cmocka_unit_test(long_word),
-                                       cmocka_unit_test(ill_formed),  cmocka_unit_test(lossy),      cmocka_unit_test(unknown_ids),
-                                       cmocka_unit_test(facts),       cmocka_unit_test(shared_by_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(recorded),         cmocka_unit_test(training),
+                                       cmocka_unit_test(training_refused), cmocka_unit_test(pieces_and_threads),
+                                       cmocka_unit_test(merging),          cmocka_unit_test(long_word),
+                                       cmocka_unit_test(ill_formed),       cmocka_unit_test(lossy),
+                                       cmocka_unit_test(unknown_ids),      cmocka_unit_test(facts),
+                                       cmocka_unit_test(shared_by_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

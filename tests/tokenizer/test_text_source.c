@@ -20,8 +20,8 @@ static const char *put(const char *dir, const char *name, const char *data, size
 }
 
 /* All documents joined: "<line>:<text>|", pieces of one document by "+". */
-static sluice_status read_all(const char *const *paths, int n, const sluice_text_params *params, size_t max_piece, char *out,
-                              size_t size) {
+static sluice_status read_all(const char *const *paths, int n, const sluice_text_params *params, size_t max_piece,
+                              char *out, size_t size) {
     sluice__text_source *s;
     sluice__text_piece p;
     *out = '\0';
@@ -102,7 +102,8 @@ static void long_documents(void **state) {
 static void json_lines(void **state) {
     (void)state;
     const char *dir = test_temp_dir();
-    const char rows[] = "{\"text\": \"one\"}\n\n  {\"id\": 1, \"text\": \"t\\u00e9\\n\"}\n{\"text\":\"\"}\n{\"text\": \"last\"}";
+    const char rows[] =
+        "{\"text\": \"one\"}\n\n  {\"id\": 1, \"text\": \"t\\u00e9\\n\"}\n{\"text\":\"\"}\n{\"text\": \"last\"}";
     const char *path = put(dir, "a.jsonl", rows, sizeof rows - 1);
     expect(path, NULL, 0, "1:one|3:t\xC3\xA9\n|5:last|");
     sluice_text_params p = sluice_text_params_default();
@@ -135,8 +136,11 @@ static void compressed(void **state) {
     put(dir, "a.txt", "plain\n", 6);
     put(dir, "b.jsonl", "{\"text\": \"row\"}\n", 16);
     snprintf(command, sizeof command,
-             "cd %s && gzip -k a.txt && gzip -c a.txt >> a.txt.gz && zstd -q b.jsonl && mkdir sub .hidden && mv a.txt b.jsonl sub && "
-             "echo no > sub/other.bin && echo no > .hidden/x.txt && head -c 20 a.txt.gz > cut.gz && head -c 12 b.jsonl.zst > cut.zst", dir);
+             "cd %s && gzip -k a.txt && gzip -c a.txt >> a.txt.gz && zstd -q b.jsonl && mkdir sub .hidden && mv a.txt "
+             "b.jsonl sub && "
+             "echo no > sub/other.bin && echo no > .hidden/x.txt && head -c 20 a.txt.gz > cut.gz && head -c 12 "
+             "b.jsonl.zst > cut.zst",
+             dir);
     assert_int_equal(test_run(command, NULL), 0);
     char path[256];
     snprintf(path, sizeof path, "%s/a.txt.gz", dir);
@@ -163,7 +167,8 @@ static void paths(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(plain_text), cmocka_unit_test(long_documents), cmocka_unit_test(json_lines),
-                                       cmocka_unit_test(invalid_bytes), cmocka_unit_test(compressed), cmocka_unit_test(paths)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(plain_text), cmocka_unit_test(long_documents),
+                                       cmocka_unit_test(json_lines), cmocka_unit_test(invalid_bytes),
+                                       cmocka_unit_test(compressed), cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
