@@ -15,61 +15,104 @@ static void limit_onednn(void) {
     if (!(sluice_cpu_flags() & SLUICE_CPU_AVX512)) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
 }
 
-/* Multiply-adds (about 20 us of one core) below which a second thread costs more than it takes over. */
-enum { GEMM_ALONE = 1 << 20 };
+/* C = alpha op(A) op(B) + beta C, as in sluice__gemm_f32. */
+typedef struct product {
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    float alpha;
+    const float *a;
+    int64_t lda;
+    const float *b;
+    int64_t ldb;
+    float beta;
+    float *c;
+    int64_t ldc;
+} product;
 
-/* dnnl_sgemm, or false when it refuses (arguments it does not like, no memory). */
-static bool onednn_gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, limit_onednn);
-    int threads = omp_get_max_threads();
-    bool alone = threads > 1 && m * n * k < GEMM_ALONE;
-    if (alone) omp_set_num_threads(1); /* oneDNN asks for no other limit; the setting is this thread's own */
-    bool done = dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c,
-                           ldc) == dnnl_success;
-    if (alone) omp_set_num_threads(threads);
-    return done;
+static product rows_of(const product *p, sluice__range r) {
+    product part = *p;
+    part.m = r.end - r.begin;
+    part.a += r.begin * (p->trans_a ? 1 : p->lda);
+    part.c += r.begin * p->ldc;
+    return part;
 }
 
-/* Rows of C are dealt out to the team; work counts operand elements read per thread. */
-static void own_gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                     int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
-    const sluice__kernels *table = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(m * n * k / 8), m, 1,
-                  table->gemm_f32(trans_a, trans_b, range.end - range.begin, n, k, alpha,
-                                  a + range.begin * (trans_a ? 1 : lda), lda, b, ldb, beta, c + range.begin * ldc,
-                                  ldc));
+static product columns_of(const product *p, sluice__range r) {
+    product part = *p;
+    part.n = r.end - r.begin;
+    part.b += r.begin * (p->trans_b ? p->ldb : 1);
+    part.c += r.begin;
+    return part;
+}
+
+/* The table's own product, of a part of the rows. */
+static void own_part(product p) {
+    sluice__kernels_now()->gemm_f32(p.trans_a, p.trans_b, p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb, p.beta, p.c,
+                                    p.ldc);
+}
+
+static void own_product(const product *p) {
+    SLUICE__SPLIT(sluice__team(p->m * p->n * p->k / 8), p->m, 1, own_part(rows_of(p, range)));
+}
+
+/* oneDNN, which may refuse (arguments that it does not like, no memory). */
+static void onednn_product(product p) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, limit_onednn);
+    if (dnnl_sgemm(p.trans_a ? 'T' : 'N', p.trans_b ? 'T' : 'N', p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb, p.beta,
+                   p.c, p.ldc) != dnnl_success)
+        own_product(&p);
+}
+
+/* oneDNN on the calling thread alone: it asks for no other limit. The setting is this thread's own. */
+static void onednn_alone(const product *p, int threads) {
+    omp_set_num_threads(1);
+    onednn_product(*p);
+    omp_set_num_threads(threads);
+}
+
+/* Multiply-adds (about 20 us of one core) below which a second thread costs more than it takes over. */
+enum { GEMM_ALONE = 1 << 20 };
+/* What a thread's part must have for a split of ours to pay: columns, where two threads share or more do; rows. */
+enum { PART_COLUMNS_TWO = 32, PART_COLUMNS = 256, PART_ROWS = 1024, SPLIT_COLUMNS_MAX_ROWS = 1024 };
+
+/* oneDNN splits x W^T so that every thread packs all of W. Parts of columns, of W then, or of many rows avoid that:
+ * with two threads 1.06 to 1.38 times as fast on the products of forward (docs/speed-log.md). Its own split is as
+ * good as any for the other two kinds of product. */
+static void onednn_split(const product *p) {
+    int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+    bool forward = !p->trans_a && p->trans_b;
+    if (threads > 1 && p->m * p->n * p->k < GEMM_ALONE) onednn_alone(p, threads);
+    else if (threads > 1 && forward && p->m <= SPLIT_COLUMNS_MAX_ROWS &&
+             p->n / threads >= (threads == 2 ? PART_COLUMNS_TWO : PART_COLUMNS))
+        SLUICE__SPLIT(threads, p->n, 16, onednn_product(columns_of(p, range)));
+    else if (threads > 1 && forward && p->m / threads >= PART_ROWS)
+        SLUICE__SPLIT(threads, p->m, 16, onednn_product(rows_of(p, range)));
+    else onednn_product(*p);
 }
 
 /* Whether y = x W^T is left to linear_thin_f32. Measured against dnnl_sgemm (docs/speed-log.md): with AVX-512 it is
- * 1.1 to 2.8 times as fast from four rows on, with AVX2 1.2 to 4 times up to eight; oneDNN's own few-row path is
- * better for two and three rows with AVX-512, and its packing pays again from about 48 rows, or for short sums. */
-static bool thin_pays(int64_t rows, int64_t in) {
+ * 1.0 to 2.8 times as fast from four rows on, with AVX2 1.2 to 4 times up to eight; oneDNN's own few-row path is
+ * better for two and three rows with AVX-512, and its packing pays again from about 128 rows, or for short sums. */
+static bool thin_pays(const product *p) {
     unsigned cpu = sluice_cpu_flags();
-    if (rows == 1) return cpu & SLUICE_CPU_AVX2;
-    if (cpu & SLUICE_CPU_AVX512) return rows >= 4 && rows <= 48 && in >= 256;
-    return cpu & SLUICE_CPU_AVX2 && rows <= 8;
+    bool plain = !p->trans_a && p->trans_b && p->ldb == p->k && p->alpha == 1 && p->beta == 0 && p->k > 0;
+    if (!plain || !(cpu & SLUICE_CPU_AVX2)) return false;
+    if (cpu & SLUICE_CPU_AVX512) return p->m == 1 || (p->m >= 4 && p->m <= 128 && p->k >= 256);
+    return p->m <= 8;
 }
 
-static void linear_thin(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w, int64_t rows,
-                        int64_t out, int64_t in) {
-    const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(out * in), out, 8,
-                  k->linear_thin_f32(y + range.begin, y_stride, x, x_stride, w + range.begin * in, rows,
-                                     range.end - range.begin, in));
+static void linear_thin(product p) {
+    sluice__kernels_now()->linear_thin_f32(p.c, p.ldc, p.a, p.lda, p.b, p.m, p.n, p.k);
 }
 
 void sluice__gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                       int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
+    const product p = {trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
     if (m <= 0 || n <= 0) return;
-    if (!trans_a && trans_b && ldb == k && alpha == 1 && beta == 0 && k > 0 && thin_pays(m, k)) {
-        linear_thin(c, ldc, a, lda, b, m, n, k);
-        return;
-    }
-    if (k <= 0 || reference_wanted() ||
-        !onednn_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))
-        own_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    if (thin_pays(&p)) SLUICE__SPLIT(sluice__team(n * k), n, 8, linear_thin(columns_of(&p, range)));
+    else if (k <= 0 || reference_wanted()) own_product(&p);
+    else onednn_split(&p);
 }
 
 static void add_bias(float *y, int64_t y_stride, const float *bias, int64_t rows, int64_t out) {

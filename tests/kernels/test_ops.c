@@ -344,7 +344,7 @@ static void check_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
 static void products_of_all_shapes(void **state) {
     (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},   {1, 70, 300},  {2, 33, 257},  {4, 50, 260},  {5, 9, 0},
-                                       {7, 31, 64}, {48, 40, 300}, {49, 40, 300}, {64, 194, 64}, {130, 65, 33}};
+                                       {7, 31, 64}, {48, 40, 300}, {129, 140, 70}, {2100, 17, 40}, {64, 194, 64}, {130, 65, 33}};
     for (int l = 0; l < LEVELS; l++) {
         if (!select_level(l)) continue;
         for (int threads = 1; threads <= 2; threads++) {
