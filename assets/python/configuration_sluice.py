@@ -4,8 +4,9 @@ from transformers import PreTrainedConfig
 
 
 class SluiceConfig(PreTrainedConfig):
-    """A dense decoder with gated attention (Qiu et al. 2025, arXiv 2505.06708). `layer_types` may mix full_attention and
-    sliding_attention; `rope_parameters` may hold partial_rotary_factor, 0 meaning no rotation at all."""
+    """A decoder with gated attention (Qiu et al. 2025, arXiv 2505.06708) and, with num_experts, a mixture of experts.
+    `layer_types` may mix full_attention and sliding_attention; `rope_parameters` may hold partial_rotary_factor, 0
+    meaning no rotation at all."""
 
     model_type = "sluice"
     keys_to_ignore_at_inference = ["past_key_values"]
@@ -41,6 +42,17 @@ class SluiceConfig(PreTrainedConfig):
     gate_op: str = "multiply"  # add
     gate_act: str = "sigmoid"  # silu, identity, ns_sigmoid, softplus
     gate_input: str = "hidden"  # none
+    switch_head: str = "none"  # v, kv
+    switch_experts: int = 1
+    switch_topk: int = 1
+    num_experts: int = 0
+    num_experts_per_tok: int = 2
+    moe_intermediate_size: int = 32
+    norm_topk_prob: bool = False
+    num_shared_experts: int = 0
+    shared_expert_gate: bool = False
+    router_aux_loss_coef: float = 0.01
+    router_z_loss_coef: float = 0.001
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
     pad_token_id: int | None = None

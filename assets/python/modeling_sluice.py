@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sluice models in Hugging Face transformers (5.x): dense decoders with gated attention (Qiu et al. 2025,
-arXiv 2505.06708).
+"""Sluice models in Hugging Face transformers (5.x): decoders with gated attention (Qiu et al. 2025, arXiv 2505.06708).
 
     h  = embed[ids]
     h += clip(post_norm(attention(norm(h))));   h += clip(post_norm(mlp(norm(h))))      per layer
@@ -8,7 +7,9 @@ arXiv 2505.06708).
 
 Order inside attention: project; gate on query, key or value; q/k norm; RoPE on the first rotary_dim components of a head;
 softmax attention; sdpa_norm; sdpa_silu; gate on the attention output ("sdpa"); o_proj; gate on the output. The gate reads
-the same normed hidden state as q, k and v, or is one learned tensor (gate_input "none").
+the same normed hidden state as q, k and v, or is one learned tensor (gate_input "none"). With switch_head, values (or
+keys and values) have several maps, of which the best few by a sigmoid router add up for a token. With num_experts the
+MLP is a mixture of experts; router losses belong to training with Sluice and are not part of the loss here.
 """
 import copy
 
@@ -116,8 +117,12 @@ class SluiceAttention(nn.Module):
         self.sliding_window = c.sliding_window if c.layer_types[layer_idx] == "sliding_attention" else None
         width, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
         self.q_proj = nn.Linear(c.hidden_size, width, bias=c.qkv_bias)
-        self.k_proj = nn.Linear(c.hidden_size, kv, bias=c.qkv_bias)
-        self.v_proj = nn.Linear(c.hidden_size, kv, bias=c.qkv_bias)
+        k_maps = c.switch_experts if c.switch_head == "kv" else 1
+        v_maps = c.switch_experts if c.switch_head != "none" else 1
+        self.k_proj = nn.Linear(c.hidden_size, k_maps * kv, bias=c.qkv_bias)
+        self.v_proj = nn.Linear(c.hidden_size, v_maps * kv, bias=c.qkv_bias)
+        if c.switch_head != "none":
+            self.switch_router = nn.Linear(c.hidden_size, c.num_key_value_heads * c.switch_experts, bias=False)
         self.o_proj = nn.Linear(width, c.hidden_size, bias=c.o_bias)
         if c.use_qk_norm:
             self.q_norm = SluiceRMSNorm(c.head_dim, c.rms_norm_eps)
@@ -152,11 +157,20 @@ class SluiceAttention(nn.Module):
             g = act(s).mean(-2, keepdim=True) if c.gate_share_mean == "score" else act(s.mean(-2, keepdim=True))
         return y * g if c.gate_op == "multiply" else y + g
 
+    def pick(self, maps, x):
+        """maps [B,T,E*K*d] -> [B,T,K,d]: the best maps of every head, each times its sigmoid score."""
+        c = self.config
+        s = torch.sigmoid(self.switch_router(x).unflatten(-1, (c.num_key_value_heads, c.switch_experts)))
+        kept = torch.zeros_like(s).scatter(-1, s.topk(c.switch_topk, dim=-1).indices, 1.0)
+        maps = maps.unflatten(-1, (c.switch_experts, c.num_key_value_heads, c.head_dim))
+        return torch.einsum("btge,btegd->btgd", s * kept, maps)
+
     def forward(self, x, position_embeddings, attention_mask=None, past_key_values=None, **kwargs):
         c, shape = self.config, (*x.shape[:-1], -1, self.config.head_dim)
         q = self.gate(self.q_proj(x).view(shape), x, "query")
-        k = self.gate(self.k_proj(x).view(shape), x, "key")
-        v = self.gate(self.v_proj(x).view(shape), x, "value")
+        k, v = self.k_proj(x), self.v_proj(x)
+        k = self.gate(self.pick(k, x) if c.switch_head == "kv" else k.view(shape), x, "key")
+        v = self.gate(self.pick(v, x) if c.switch_head != "none" else v.view(shape), x, "value")
         if c.use_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -176,14 +190,43 @@ class SluiceAttention(nn.Module):
 
 
 class SluiceMLP(nn.Module):
-    def __init__(self, config):
+    def __init__(self, dim, width):
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(dim, width, bias=False)
+        self.up_proj = nn.Linear(dim, width, bias=False)
+        self.down_proj = nn.Linear(width, dim, bias=False)
 
     def forward(self, x):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class SluiceExperts(nn.Module):
+    """Softmax router in fp32, the num_experts_per_tok most probable experts of a token, and perhaps a shared one."""
+
+    def __init__(self, config):
+        super().__init__()
+        c = self.config = config
+        self.gate = nn.Linear(c.hidden_size, c.num_experts, bias=False)
+        self.experts = nn.ModuleList(SluiceMLP(c.hidden_size, c.moe_intermediate_size) for _ in range(c.num_experts))
+        if c.num_shared_experts:
+            self.shared_expert = SluiceMLP(c.hidden_size, c.num_shared_experts * c.moe_intermediate_size)
+            if c.shared_expert_gate:
+                self.shared_expert_gate = nn.Linear(c.hidden_size, 1, bias=False)
+
+    def forward(self, x):
+        c, flat = self.config, x.flatten(0, -2)
+        prob = F.linear(flat.float(), self.gate.weight.float()).softmax(dim=-1)
+        weight, choice = prob.topk(c.num_experts_per_tok, dim=-1)
+        if c.norm_topk_prob:
+            weight = weight / weight.sum(dim=-1, keepdim=True)
+        y = torch.zeros_like(flat)
+        for e in choice.unique().tolist():
+            token, slot = (choice == e).nonzero(as_tuple=True)
+            y = y.index_add(0, token, self.experts[e](flat[token]) * weight[token, slot, None].to(x.dtype))
+        if c.num_shared_experts:
+            shared = self.shared_expert(flat)
+            y = y + (torch.sigmoid(self.shared_expert_gate(flat)) * shared if c.shared_expert_gate else shared)
+        return y.view_as(x)
 
 
 class SluiceDecoderLayer(nn.Module):
@@ -191,7 +234,8 @@ class SluiceDecoderLayer(nn.Module):
         super().__init__()
         self.residual_clip = config.residual_clip
         self.self_attn = SluiceAttention(config, layer_idx)
-        self.mlp = SluiceMLP(config)
+        dense = not config.num_experts
+        self.mlp = SluiceMLP(config.hidden_size, config.intermediate_size) if dense else SluiceExperts(config)
         names = ["input_layernorm", "post_attention_layernorm"]
         names += ["post_self_attn_layernorm", "post_mlp_layernorm"] if config.sandwich_norm else []
         for name in names:

@@ -56,6 +56,25 @@ typedef struct sluice_rope_spec {
     double *long_factor, *short_factor; /* [rotary_dim/2] for longrope; owned by the config */
 } sluice_rope_spec;
 
+/* Switch heads: every key/value head has several maps, of which a router picks for each token (the paper's Table
+ * 6). JSON: switch_head, switch_experts, switch_topk. */
+typedef enum sluice_switch_head { SLUICE_SWITCH_NONE, SLUICE_SWITCH_V, SLUICE_SWITCH_KV } sluice_switch_head;
+typedef struct sluice_switch_spec {
+    sluice_switch_head head; /* what is switched: values, or keys and values together */
+    int experts, topk;       /* maps, and how many of them add up for a token; 1 each without */
+} sluice_switch_spec;
+
+/* Mixture of experts in place of the MLP. JSON: num_experts, num_experts_per_tok, moe_intermediate_size,
+ * norm_topk_prob, num_shared_experts, shared_expert_gate. */
+typedef struct sluice_moe_spec {
+    int num_experts;             /* 0 = a dense MLP */
+    int num_experts_per_tok;
+    int intermediate_size;       /* SwiGLU width of one expert */
+    int num_shared_experts;      /* one more expert of this many times that width sees every token; 0 = none */
+    bool norm_topk_prob;         /* weights of the chosen experts sum to 1 */
+    bool shared_expert_gate;     /* the shared expert is scaled by sigmoid(w . x) */
+} sluice_moe_spec;
+
 /* Where files keep the rows of a projected gate. */
 typedef enum sluice_gate_packing {
     SLUICE_GATE_OWN_TENSOR,  /* in a tensor of its own; so it is in every model in memory */
@@ -76,7 +95,9 @@ typedef struct sluice_layer_spec {
     sluice_gate_spec gate;
     bool sdpa_norm; /* RMSNorm over head_dim of every head's attention output, before the gate (one weight for all heads) */
     bool sdpa_silu; /* SiLU on the attention output, after sdpa_norm and before the gate */
-    int intermediate_size; /* SwiGLU width */
+    sluice_switch_spec switch_head;
+    int intermediate_size; /* SwiGLU width; unused with experts */
+    sluice_moe_spec moe;
     bool sandwich_norm;    /* RMSNorm on attention and MLP outputs before the residual addition */
     float residual_clip;   /* 0 = off */
 } sluice_layer_spec;
@@ -89,6 +110,7 @@ typedef struct sluice_config {
     sluice_norm_flavour norm; /* of every norm in the file; models in memory are plain */
     sluice_gate_packing gate_packing;
     bool tie_word_embeddings;
+    double router_aux_loss_coef, router_z_loss_coef; /* weights of the router losses in training */
     int bos_token_id, eos_token_id, pad_token_id; /* -1 = none */
     sluice_layer_spec *layers; /* [num_hidden_layers]; owned */
 } sluice_config;
@@ -101,6 +123,8 @@ void sluice_config_free(sluice_config *config);
 
 /* Counts. FLOPs: multiply-adds times two of one token's forward pass at context length `context` (causal mean). */
 int64_t sluice_config_num_parameters(const sluice_config *config);
+/* Those that one token meets: all but the experts that its router leaves out. */
+int64_t sluice_config_num_active_parameters(const sluice_config *config);
 int64_t sluice_config_num_gate_parameters(const sluice_config *config);
 double sluice_config_forward_flops(const sluice_config *config, int64_t context);
 /* Bytes of the keys and values of one sequence of `context` tokens (fp32). */

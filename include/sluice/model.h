@@ -43,6 +43,7 @@ typedef struct sluice_tensor_info {
     int64_t count;
     float *data;       /* fp32, owned by the model */
     bool weight_decay; /* matrices yes; norms, biases and input-independent gates no */
+    bool hidden_matrix; /* a matrix inside a layer that is no router: what Muon updates */
 } sluice_tensor_info;
 int sluice_model_num_tensors(const sluice_model *model);
 sluice_tensor_info sluice_model_tensor(const sluice_model *model, int index);

@@ -74,6 +74,17 @@ static json_t *layer_report(const sluice_config *c, int index) {
     set_int(o, "num_key_value_heads", l->num_key_value_heads);
     set_int(o, "head_dim", l->head_dim);
     set_int(o, "intermediate_size", l->intermediate_size);
+    if (l->moe.num_experts) {
+        set_int(o, "num_experts", l->moe.num_experts);
+        set_int(o, "num_experts_per_tok", l->moe.num_experts_per_tok);
+        set_int(o, "moe_intermediate_size", l->moe.intermediate_size);
+        set_int(o, "num_shared_experts", l->moe.num_shared_experts);
+    }
+    if (l->switch_head.head != SLUICE_SWITCH_NONE) {
+        set(o, "switch_head", json_string(l->switch_head.head == SLUICE_SWITCH_V ? "v" : "kv"));
+        set_int(o, "switch_experts", l->switch_head.experts);
+        set_int(o, "switch_topk", l->switch_head.topk);
+    }
     set(o, "gate", gate_report(c, &l->gate));
     set(o, "rope", rope_report(&l->rope));
     set(o, "qk_norm", json_boolean(l->qk_norm));
@@ -94,6 +105,7 @@ static void add_costs(json_t *o, const sluice_config *c, long long context) {
     if (!context) context = c->max_position_embeddings < 4096 ? c->max_position_embeddings : 4096;
     set_int(o, "parameters", sluice_config_num_parameters(c));
     set_int(o, "gate_parameters", sluice_config_num_gate_parameters(c));
+    set_int(o, "active_parameters", sluice_config_num_active_parameters(c));
     set_int(o, "context", context);
     set(o, "forward_flops_per_token", json_real(sluice_config_forward_flops(c, context)));
     set_int(o, "weight_bytes", 4 * sluice_config_num_parameters(c));

@@ -90,6 +90,17 @@ static void print_rope(const json_t *rope, long long head_dim) {
     printf("\n");
 }
 
+static void print_mlp(const json_t *l) {
+    if (!integer(l, "num_experts")) {
+        printf("MLP %lld\n", integer(l, "intermediate_size"));
+        return;
+    }
+    printf("%lld of %lld experts of %lld", integer(l, "num_experts_per_tok"), integer(l, "num_experts"),
+           integer(l, "moe_intermediate_size"));
+    if (integer(l, "num_shared_experts")) printf(", %lld shared", integer(l, "num_shared_experts"));
+    printf("\n");
+}
+
 /* One group of equal layers. */
 static void print_layers(const json_t *l, size_t first, size_t last) {
     label("layers");
@@ -99,11 +110,15 @@ static void print_layers(const json_t *l, size_t first, size_t last) {
         printf("%zu-%zu: ", first, last);
     printf("%s", text(l, "kind"));
     if (integer(l, "sliding_window")) printf(" over %lld tokens", integer(l, "sliding_window"));
-    printf(", %lld heads, %lld key/value heads of %lld, MLP %lld\n", integer(l, "num_attention_heads"),
-           integer(l, "num_key_value_heads"), integer(l, "head_dim"), integer(l, "intermediate_size"));
+    printf(", %lld heads, %lld key/value heads of %lld, ", integer(l, "num_attention_heads"),
+           integer(l, "num_key_value_heads"), integer(l, "head_dim"));
+    print_mlp(l);
     print_gate(get(l, "gate"));
     print_rope(get(l, "rope"), integer(l, "head_dim"));
     label("extras");
+    if (integer(l, "switch_experts"))
+        printf("%lld of %lld maps for %s, ", integer(l, "switch_topk"), integer(l, "switch_experts"),
+               strcmp(text(l, "switch_head"), "v") ? "keys and values" : "values");
     printf("%s", on(l, "qk_norm") ? "q/k norm" : "no q/k norm");
     if (on(l, "qkv_bias")) printf(", q/k/v bias");
     if (on(l, "o_bias")) printf(", output bias");
@@ -121,6 +136,10 @@ static void print_costs(const json_t *c) {
     label("parameters");
     printf("%s (%lld), gate %s (%.2f %%)\n", sluice__format_count(a, parameters), integer(c, "parameters"),
            sluice__format_count(b, gate), 100 * gate / parameters);
+    if (integer(c, "active_parameters") != integer(c, "parameters")) {
+        label("active");
+        printf("%s a token\n", sluice__format_count(a, (double)integer(c, "active_parameters")));
+    }
     label("FLOPs per token");
     printf("%s, mean of a pass over %lld tokens\n",
            sluice__format_count(a, json_real_value(get(c, "forward_flops_per_token"))), integer(c, "context"));

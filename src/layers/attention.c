@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One GEMM gives q, k, v and the gate logits of all tokens, row after row. Queries and keys pass norm and RoPE into
- * buffers of their own (or, without norm, in place); values and gate logits are read where the GEMM left them, by
- * stride. With a cache, keys and values of new tokens are put into it and attention reads the cache. Backward runs
- * the same path the other way: gradients of q, k, v and gate meet in one buffer, so that again one GEMM each
- * suffices. */
+/* One GEMM gives q, k, v, the gate logits and those of a switch router of all tokens, row after row. Queries and
+ * keys pass norm and RoPE into buffers of their own (or, without norm, in place); values and gate logits are read
+ * where the GEMM left them, by stride. With a cache, keys and values of new tokens are put into it and attention
+ * reads the cache. Backward runs the same path the other way: gradients of q, k, v and gate meet in one buffer, so
+ * that again one GEMM each suffices. */
 #include "layers/attention.h"
 #include "base/error.h"
 #include "kernels/ops.h"
 #include "layers/cache.h"
 #include "layers/gate.h"
 #include "layers/probing.h"
+#include "layers/switch_head.h"
 #include <string.h>
 
 typedef struct context {
@@ -27,7 +28,7 @@ static context context_of(const sluice__pass *pass, int layer, const sluice__att
 }
 
 static int64_t projection_rows(const context *c) {
-    return (int64_t)c->sizes.q_rows + c->sizes.k_rows + c->sizes.v_rows + c->sizes.gate_rows;
+    return (int64_t)c->sizes.q_rows + c->sizes.k_rows + c->sizes.v_rows + c->sizes.gate_rows + c->sizes.switch_rows;
 }
 
 /* [B,T,heads,head_dim] inside rows of `stride` floats, `offset` floats behind base. */
@@ -35,8 +36,15 @@ static sluice_strided inside(const context *c, float *base, int64_t offset, int6
     return (sluice_strided){base + offset, c->pass->seq_len * stride, stride, head_dim};
 }
 
-/* The place of queries, keys or values in rows laid out as qkvg. */
-static sluice_strided slot_of(const context *c, float *qkvg, sluice_gate_position which) {
+/* Whether keys or values come from the maps of a switch head. */
+static bool is_switched(const context *c, sluice_gate_position which) {
+    sluice_switch_head head = c->spec->switch_head.head;
+    return head != SLUICE_SWITCH_NONE &&
+           (which == SLUICE_GATE_VALUE || (which == SLUICE_GATE_KEY && head == SLUICE_SWITCH_KV));
+}
+
+/* The place of queries, keys or values (of all their maps) in rows laid out as qkvg. */
+static sluice_strided projected_of(const context *c, float *qkvg, sluice_gate_position which) {
     int64_t offset = which == SLUICE_GATE_QUERY ? 0 : c->sizes.q_rows;
     if (which == SLUICE_GATE_VALUE) offset += c->sizes.k_rows;
     return inside(c, qkvg, offset, c->state->stride, c->spec->head_dim);
@@ -49,11 +57,24 @@ static sluice_strided gate_of(const context *c, float *qkvg) {
 static sluice_strided dense(const context *c, float *base, int heads) {
     return inside(c, base, 0, (int64_t)heads * c->spec->head_dim, c->spec->head_dim);
 }
+/* Queries, keys or values as projected or picked from maps, and the place of their gradients. */
+static sluice_strided slot_of(const context *c, sluice_gate_position which) {
+    if (!is_switched(c, which)) return projected_of(c, c->state->qkvg, which);
+    return dense(c, which == SLUICE_GATE_KEY ? c->state->picked_k : c->state->picked_v, c->spec->num_key_value_heads);
+}
+static sluice_strided gradient_of(const context *c, sluice_gate_position which) {
+    const sluice__backward_state *b = &c->pass->ws->back;
+    if (!is_switched(c, which)) return projected_of(c, b->dqkvg, which);
+    return dense(c, which == SLUICE_GATE_KEY ? b->dpicked_k : b->dpicked_v, c->spec->num_key_value_heads);
+}
+static float *switch_router_of(const context *c, float *qkvg) {
+    return qkvg + c->sizes.q_rows + c->sizes.k_rows + c->sizes.v_rows + c->sizes.gate_rows;
+}
 /* Queries, keys or values behind a gate at their position, if there is one. */
 static sluice_strided source_of(const context *c, sluice_gate_position which) {
     int heads = which == SLUICE_GATE_QUERY ? c->spec->num_attention_heads : c->spec->num_key_value_heads;
     if (c->state->gated && c->spec->gate.position == which) return dense(c, c->state->gated, heads);
-    return slot_of(c, c->state->qkvg, which);
+    return slot_of(c, which);
 }
 static sluice_strided cached(const context *c, float *base) {
     int64_t width = c->pass->cache->layers[c->layer].kv_width;
@@ -171,19 +192,55 @@ static void gate_at(const context *c, sluice_gate_position position, sluice_stri
     sluice__gating_forward(&call.g, y.data, y.stride_token, x.data, x.stride_token, call.logits, call.stride);
 }
 
+static sluice__switch switch_of(const context *c) {
+    return (sluice__switch){.rows = c->pass->rows,
+                            .stride = c->state->stride,
+                            .heads = c->spec->num_key_value_heads,
+                            .head_dim = c->spec->head_dim,
+                            .maps = c->spec->switch_head.experts,
+                            .top = c->spec->switch_head.topk};
+}
+
+static void pick_maps(const context *c) {
+    static const sluice_gate_position kinds[] = {SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
+    float *qkvg = c->state->qkvg;
+    sluice__switch call = switch_of(c);
+    for (int i = 0; i < 2; i++)
+        if (is_switched(c, kinds[i]))
+            sluice__switch_forward(&call, slot_of(c, kinds[i]).data, projected_of(c, qkvg, kinds[i]).data,
+                                   switch_router_of(c, qkvg));
+}
+
+static void pick_maps_back(const context *c) {
+    float *qkvg = c->state->qkvg, *dqkvg = c->pass->ws->back.dqkvg, *dlogits = switch_router_of(c, dqkvg);
+    const float *logits = switch_router_of(c, qkvg);
+    bool keys = is_switched(c, SLUICE_GATE_KEY);
+    sluice__switch call = switch_of(c);
+    if (keys)
+        sluice__switch_backward(&call, projected_of(c, dqkvg, SLUICE_GATE_KEY).data, dlogits,
+                                gradient_of(c, SLUICE_GATE_KEY).data, projected_of(c, qkvg, SLUICE_GATE_KEY).data,
+                                logits, false);
+    if (is_switched(c, SLUICE_GATE_VALUE))
+        sluice__switch_backward(&call, projected_of(c, dqkvg, SLUICE_GATE_VALUE).data, dlogits,
+                                gradient_of(c, SLUICE_GATE_VALUE).data,
+                                projected_of(c, qkvg, SLUICE_GATE_VALUE).data, logits, keys);
+}
+
 static void project(const context *c, const float *x, const operands *o) {
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     const sluice__attention_state *s = c->state;
     int64_t width = c->pass->config->hidden_size;
     sluice__linear_forward(s->qkvg, s->stride, x, width, c->w->qkvg, c->w->qkv_bias, c->pass->rows,
                            projection_rows(c), width);
-    for (int i = 0; i < 3; i++) gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, s->qkvg, inputs[i]));
+    pick_maps(c);
+    for (int i = 0; i < 3; i++) gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, inputs[i]));
     bool turned = c->spec->qk_norm || c->spec->rope.enabled;
     if (turned)
         norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, o->q, s->q_rstd, source_of(c, SLUICE_GATE_QUERY));
     if (turned || c->pass->cache)
         norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, s->k_rstd, source_of(c, SLUICE_GATE_KEY));
-    if (c->pass->cache) copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->sizes.v_rows);
+    if (c->pass->cache)
+        copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->spec->num_key_value_heads * c->spec->head_dim);
 }
 
 static sluice_status emit_heads(const context *c, sluice__probe_point point, const float *data) {
@@ -313,17 +370,17 @@ static void norm_rope_back(const context *c, int heads, const float *weight, flo
 static void inputs_back(const context *c) {
     const sluice__attention_state *s = c->state;
     const sluice__layer_weights *g = &c->pass->ws->grads.layers[c->layer];
-    float *dqkvg = c->pass->ws->back.dqkvg;
-    sluice_strided dq = slot_of(c, dqkvg, SLUICE_GATE_QUERY), dk = slot_of(c, dqkvg, SLUICE_GATE_KEY);
+    sluice_strided dq = gradient_of(c, SLUICE_GATE_QUERY), dk = gradient_of(c, SLUICE_GATE_KEY);
     norm_rope_back(c, c->spec->num_attention_heads, c->w->q_norm, g->q_norm, dq, source_of(c, SLUICE_GATE_QUERY),
                    s->q_rstd);
     norm_rope_back(c, c->spec->num_key_value_heads, c->w->k_norm, g->k_norm, dk, source_of(c, SLUICE_GATE_KEY),
                    s->k_rstd);
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     for (int i = 0; i < 3; i++) {
-        sluice_strided d = slot_of(c, dqkvg, inputs[i]);
-        gate_back(c, inputs[i], d.data, d.data, d.stride_token, slot_of(c, s->qkvg, inputs[i]));
+        sluice_strided d = gradient_of(c, inputs[i]);
+        gate_back(c, inputs[i], d.data, d.data, d.stride_token, slot_of(c, inputs[i]));
     }
+    pick_maps_back(c);
 }
 
 static sluice_status attend_back(const context *c) {
@@ -333,8 +390,8 @@ static sluice_status attend_back(const context *c) {
     sluice_strided none = {0};
     return sluice_attention_backward(&p, o.q, o.k, o.v, p.gated ? o.gate : none, dense(c, c->state->o, p.num_heads),
                                      c->state->lse, dense(c, c->pass->ws->back.dy, p.num_heads),
-                                     slot_of(c, dqkvg, SLUICE_GATE_QUERY), slot_of(c, dqkvg, SLUICE_GATE_KEY),
-                                     slot_of(c, dqkvg, SLUICE_GATE_VALUE), p.gated ? gate_of(c, dqkvg) : none, NULL,
+                                     gradient_of(c, SLUICE_GATE_QUERY), gradient_of(c, SLUICE_GATE_KEY),
+                                     gradient_of(c, SLUICE_GATE_VALUE), p.gated ? gate_of(c, dqkvg) : none, NULL,
                                      c->pass->err);
 }
 

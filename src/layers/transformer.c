@@ -8,6 +8,7 @@
 #include "layers/cache.h"
 #include "layers/head.h"
 #include "layers/mlp.h"
+#include "layers/moe.h"
 #include "layers/probing.h"
 #include "layers/residual.h"
 #include <limits.h>
@@ -64,7 +65,7 @@ static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice
     SLUICE__TRY(sluice__rope_cache_reserve(&ws->rope, last, err));
     *pass = (sluice__pass){
         config,        ws,    in->batch, in->seq_len, rows, in->positions ? in->positions : ws->positions,
-        in->key_start, cache, probe,     err};
+        in->key_start, cache, probe,     err,         NULL};
     return SLUICE_OK;
 }
 
@@ -100,7 +101,8 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_OUT, i, s->attention_out.out));
     add_norm(pass, s->h_mid, s->x2, s->rstd2, s->h_in, s->attention_out.out, w->post_attention_norm);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_RESID_ATTN, i, s->h_mid));
-    sluice__mlp_forward(pass, i, s->x2, s->mlp_out.raw, &s->mlp);
+    if (w->router) sluice__moe_forward(pass, i, s->x2, s->mlp_out.raw, &s->moe);
+    else sluice__mlp_forward(pass, i, s->x2, s->mlp_out.raw, &s->mlp);
     sluice__branch_forward(pass, i, w->post_mlp_norm, &s->mlp_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_OUT, i, s->mlp_out.out));
     next_norm next = norm_in_front_of(pass->ws, i + 1);
@@ -136,14 +138,34 @@ static sluice_status need_labels(const sluice__input *in, sluice_error *err) {
     return in->labels ? SLUICE_OK : sluice__fail(err, SLUICE_ERR_ARGUMENT, "a loss needs labels");
 }
 
-sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
-                               const sluice__probe *probe, float *nll, sluice__loss *loss, sluice_error *err) {
+static sluice_status evaluate(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                              const sluice__probe *probe, sluice__router *router, float *nll, sluice__loss *loss,
+                              sluice_error *err) {
     sluice__pass pass;
     SLUICE__TRY(need_labels(in, err));
     SLUICE__TRY(begin(&pass, model, ws, in, NULL, probe, err));
+    pass.router = router;
     SLUICE__TRY(body_forward(&pass, in->ids));
     sluice__head_loss(&pass, ws->x_out, in->labels, nll ? nll : ws->nll, loss, 0.0f, NULL);
     return SLUICE_OK;
+}
+
+sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                               const sluice__probe *probe, float *nll, sluice__loss *loss, sluice_error *err) {
+    return evaluate(model, ws, in, probe, NULL, nll, loss, err);
+}
+
+sluice_status sluice__count_routing(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                                    sluice__router *router, sluice_error *err) {
+    sluice__pass pass;
+    SLUICE__TRY(begin(&pass, model, ws, in, NULL, NULL, err));
+    pass.router = router;
+    router->counting = true;
+    router->counted = false;
+    sluice_status st = body_forward(&pass, in->ids);
+    router->counting = false;
+    router->counted = true;
+    return st;
 }
 
 /* ws->back.dh += backward of a norm for the gradient in ws->back.dx (or = when !accumulate). */
@@ -160,7 +182,8 @@ static sluice_status layer_backward(const sluice__pass *pass, int i) {
                                 *g = &pass->ws->grads.layers[i];
     const sluice__backward_state *b = &pass->ws->back;
     const float *d = sluice__branch_backward(pass, i, w->post_mlp_norm, g->post_mlp_norm, b->dh, &s->mlp_out);
-    sluice__mlp_backward(pass, i, d, s->x2, b->dx, &s->mlp);
+    if (w->router) sluice__moe_backward(pass, i, d, s->x2, b->dx, &s->moe);
+    else sluice__mlp_backward(pass, i, d, s->x2, b->dx, &s->mlp);
     norm_backward(pass, g->post_attention_norm, s->h_mid, w->post_attention_norm, s->rstd2, true);
     d = sluice__branch_backward(pass, i, w->post_self_attn_norm, g->post_self_attn_norm, b->dh, &s->attention_out);
     SLUICE__TRY(sluice__attention_layer_backward(pass, i, d, s->x1, b->dx, &s->attention));
@@ -168,14 +191,16 @@ static sluice_status layer_backward(const sluice__pass *pass, int i) {
     return SLUICE_OK;
 }
 
-sluice_status sluice__loss_and_grads(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
-                                     const sluice__probe *probe, double loss_scale, float *grads, sluice__loss *loss,
-                                     sluice_error *err) {
+sluice_status sluice__loss_and_grads_routed(const sluice_model *model, sluice__workspace *ws,
+                                            const sluice__input *in, const sluice__probe *probe, double loss_scale,
+                                            sluice__router *router, float *grads, sluice__loss *loss,
+                                            sluice_error *err) {
     if (ws->mode != SLUICE__TRAIN) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "gradients need a training workspace");
-    if (loss_scale == 0) return sluice__evaluate(model, ws, in, probe, NULL, loss, err);
+    if (loss_scale == 0) return evaluate(model, ws, in, probe, router, NULL, loss, err);
     sluice__pass pass;
     SLUICE__TRY(need_labels(in, err));
     SLUICE__TRY(begin(&pass, model, ws, in, NULL, probe, err));
+    pass.router = router;
     sluice__weights_bind(model, grads, &ws->grads);
     SLUICE__TRY(body_forward(&pass, in->ids));
     sluice__head_loss(&pass, ws->x_out, in->labels, ws->nll, loss, (float)loss_scale, ws->back.dx);
@@ -186,4 +211,10 @@ sluice_status sluice__loss_and_grads(const sluice_model *model, sluice__workspac
     sluice__embedding_backward(ws->grads.embed_tokens, ws->back.dh, in->ids, pass.rows, pass.config->hidden_size,
                                pass.config->vocab_size);
     return SLUICE_OK;
+}
+
+sluice_status sluice__loss_and_grads(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                                     const sluice__probe *probe, double loss_scale, float *grads, sluice__loss *loss,
+                                     sluice_error *err) {
+    return sluice__loss_and_grads_routed(model, ws, in, probe, loss_scale, NULL, grads, loss, err);
 }

@@ -3,6 +3,7 @@
 #ifndef SLUICE_LAYERS_TRANSFORMER_H
 #define SLUICE_LAYERS_TRANSFORMER_H
 #include "layers/probe.h"
+#include "layers/router.h"
 #include "model/weights.h"
 #include "sluice/model.h"
 
@@ -61,4 +62,15 @@ sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws,
 sluice_status sluice__loss_and_grads(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
                                      const sluice__probe *probe, double loss_scale, float *grads, sluice__loss *loss,
                                      sluice_error *err);
+
+/* The same for models with experts: router losses and statistics of this pass are added to *router, and grads gets
+ * the gradient of sluice__router_objective as well. loss_scale 0: no gradients. router NULL: no router losses. */
+sluice_status sluice__loss_and_grads_routed(const sluice_model *model, sluice__workspace *ws,
+                                            const sluice__input *in, const sluice__probe *probe, double loss_scale,
+                                            sluice__router *router, float *grads, sluice__loss *loss,
+                                            sluice_error *err);
+/* Forward of one of a step's micro-batches that only counts selections (GLOBAL balance). After it the counts of
+ * *router stand until it is reset: call it for every micro-batch before the first loss_and_grads_routed. */
+sluice_status sluice__count_routing(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
+                                    sluice__router *router, sluice_error *err);
 #endif

@@ -44,7 +44,7 @@ typedef struct plan {
 
 static int64_t qkvg_rows(const sluice_config *c, int layer) {
     sluice__layer_sizes s = sluice__layer_sizes_of(c, layer);
-    return (int64_t)s.q_rows + s.k_rows + s.v_rows + s.gate_rows;
+    return (int64_t)s.q_rows + s.k_rows + s.v_rows + s.gate_rows + s.switch_rows;
 }
 
 static int64_t padded(int64_t width) { return (width + 15) / 16 * 16; }
@@ -83,6 +83,8 @@ static void take_attention(arena *a, const plan *p, int layer, sluice__attention
     int64_t heads = spec->num_attention_heads, kv = spec->num_key_value_heads, dim = spec->head_dim;
     s->stride = padded(qkvg_rows(p->config, layer));
     s->qkvg = floats(a, p->rows, s->stride);
+    if (spec->switch_head.head == SLUICE_SWITCH_KV) s->picked_k = floats(a, p->rows, kv * dim);
+    if (spec->switch_head.head != SLUICE_SWITCH_NONE) s->picked_v = floats(a, p->rows, kv * dim);
     take_gate(a, p, layer, s);
     if (spec->qk_norm) {
         s->q = floats(a, p->rows, heads * dim);
@@ -110,10 +112,49 @@ static void take_mlp(arena *a, const plan *p, const sluice_layer_spec *spec, slu
     s->act = floats(a, p->rows, spec->intermediate_size);
 }
 
+static void take_moe(arena *a, const plan *p, const sluice_moe_spec *m, const sluice__moe_state *shared,
+                     sluice__moe_state *s) {
+    int64_t top = m->num_experts_per_tok, inner = m->intermediate_size, wide = m->num_shared_experts * inner;
+    s->x = shared->x;
+    s->y = shared->y;
+    s->prob = floats(a, p->rows, m->num_experts);
+    s->lse = floats(a, p->rows, 1);
+    s->choice = take(a, p->rows, (size_t)top * sizeof *s->choice);
+    s->weight = floats(a, p->rows, top);
+    s->place = take(a, p->rows, (size_t)top * sizeof *s->place);
+    s->token = take(a, p->rows, (size_t)top * sizeof *s->token);
+    s->start = take(a, m->num_experts + 1, sizeof *s->start);
+    s->gate_up = floats(a, p->rows, 2 * top * inner);
+    s->act = floats(a, p->rows, top * inner);
+    if (!m->num_shared_experts) return;
+    s->shared_gate_up = floats(a, p->rows, 2 * wide);
+    s->shared_act = floats(a, p->rows, wide);
+    s->shared_score = m->shared_expert_gate ? floats(a, p->rows, 1) : NULL;
+}
+
+/* Input and output of the experts' rows, for the layer with most of them. */
+static sluice__moe_state take_moe_shared(arena *a, const plan *p) {
+    int64_t most = 0;
+    for (int i = 0; i < p->config->num_hidden_layers; i++) {
+        const sluice_moe_spec *m = &p->config->layers[i].moe;
+        if (m->num_experts && m->num_experts_per_tok > most) most = m->num_experts_per_tok;
+    }
+    if (!most) return (sluice__moe_state){0};
+    float *x = floats(a, p->rows, most * p->config->hidden_size);
+    return (sluice__moe_state){.x = x, .y = floats(a, p->rows, most * p->config->hidden_size)};
+}
+
+static void take_ffn(arena *a, const plan *p, const sluice_layer_spec *spec, const sluice__moe_state *shared,
+                     sluice__layer_state *s) {
+    if (spec->moe.num_experts) take_moe(a, p, &spec->moe, shared, &s->moe);
+    else take_mlp(a, p, spec, &s->mlp);
+}
+
 /* h_in, x1 and rstd1 of layer 0 and, after every branch, the next residual and its norm. */
 static void take_train(arena *a, const plan *p, sluice__workspace *ws, sluice__layer_state *layers) {
     int64_t width = p->config->hidden_size;
     float *temporary = floats(a, p->rows, width);
+    sluice__moe_state moe = take_moe_shared(a, p);
     for (int i = 0; i < p->config->num_hidden_layers; i++) {
         const sluice_layer_spec *spec = &p->config->layers[i];
         sluice__layer_state *s = &layers[i];
@@ -125,7 +166,7 @@ static void take_train(arena *a, const plan *p, sluice__workspace *ws, sluice__l
         s->h_mid = floats(a, p->rows, width);
         s->x2 = floats(a, p->rows, width);
         s->rstd2 = floats(a, p->rows, 1);
-        take_mlp(a, p, spec, &s->mlp);
+        take_ffn(a, p, spec, &moe, s);
         take_branch(a, p, spec, temporary, &s->mlp_out);
     }
     ws->h_out = floats(a, p->rows, width);
@@ -139,6 +180,7 @@ static void take_infer(arena *a, const plan *p, sluice__workspace *ws, sluice__l
     ws->x_out = floats(a, p->rows, width);
     ws->rstd_out = NULL;
     float *temporary = floats(a, p->rows, width);
+    sluice__moe_state moe = take_moe_shared(a, p);
     size_t shared = a->at;
     for (int i = 0; i < p->config->num_hidden_layers; i++) {
         const sluice_layer_spec *spec = &p->config->layers[i];
@@ -151,32 +193,62 @@ static void take_infer(arena *a, const plan *p, sluice__workspace *ws, sluice__l
         a->at = shared;
         take_attention(a, p, i, &s->attention);
         a->at = shared;
-        take_mlp(a, p, spec, &s->mlp);
+        take_ffn(a, p, spec, &moe, s);
         a->at = shared;
     }
     a->at = a->peak;
 }
 
-static void take_backward(arena *a, const plan *p, sluice__backward_state *s) {
-    int64_t width = p->config->hidden_size, stride = 0, heads_dim = 0, inner = 0;
-    bool branch = false;
+/* The most that any layer wants of what backward shares. */
+typedef struct backward_sizes {
+    int64_t stride, heads_dim, kv_dim; /* floats of a token: attention */
+    int64_t inner, top, experts;       /* F of the MLP or k F' of the experts; k; E */
+    bool branch;
+} backward_sizes;
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static backward_sizes backward_sizes_of(const plan *p) {
+    backward_sizes z = {0};
     for (int i = 0; i < p->config->num_hidden_layers; i++) {
         const sluice_layer_spec *spec = &p->config->layers[i];
-        int64_t qkvg = padded(qkvg_rows(p->config, i)), hd = (int64_t)spec->num_attention_heads * spec->head_dim;
-        stride = qkvg > stride ? qkvg : stride;
-        heads_dim = hd > heads_dim ? hd : heads_dim;
-        inner = spec->intermediate_size > inner ? spec->intermediate_size : inner;
-        branch |= spec->sandwich_norm || spec->residual_clip > 0;
+        const sluice_moe_spec *m = &spec->moe;
+        z.stride = larger(z.stride, padded(qkvg_rows(p->config, i)));
+        z.heads_dim = larger(z.heads_dim, (int64_t)spec->num_attention_heads * spec->head_dim);
+        if (spec->switch_head.head != SLUICE_SWITCH_NONE)
+            z.kv_dim = larger(z.kv_dim, (int64_t)spec->num_key_value_heads * spec->head_dim);
+        z.branch |= spec->sandwich_norm || spec->residual_clip > 0;
+        if (!m->num_experts) {
+            z.inner = larger(z.inner, spec->intermediate_size);
+            continue;
+        }
+        z.inner = larger(z.inner, (int64_t)m->intermediate_size * larger(m->num_experts_per_tok, m->num_shared_experts));
+        z.top = larger(z.top, m->num_experts_per_tok);
+        z.experts = larger(z.experts, m->num_experts);
     }
+    return z;
+}
+
+static void take_backward(arena *a, const plan *p, sluice__backward_state *s) {
+    int64_t width = p->config->hidden_size;
+    backward_sizes z = backward_sizes_of(p);
     s->dh = floats(a, p->rows, width);
     s->dx = floats(a, p->rows, width);
-    s->dbranch = branch ? floats(a, p->rows, width) : NULL;
+    s->dbranch = z.branch ? floats(a, p->rows, width) : NULL;
     size_t shared = a->at;
-    s->dqkvg = floats(a, p->rows, stride);
-    s->dy = floats(a, p->rows, heads_dim);
+    s->dqkvg = floats(a, p->rows, z.stride);
+    s->dy = floats(a, p->rows, z.heads_dim);
+    s->dpicked_k = z.kv_dim ? floats(a, p->rows, z.kv_dim) : NULL;
+    s->dpicked_v = z.kv_dim ? floats(a, p->rows, z.kv_dim) : NULL;
     a->at = shared;
-    s->dgate_up = floats(a, p->rows, 2 * inner);
-    s->dact = floats(a, p->rows, inner);
+    s->dgate_up = floats(a, p->rows, 2 * z.inner);
+    s->dact = floats(a, p->rows, z.inner);
+    if (z.top) {
+        s->moe_x = floats(a, p->rows, z.top * width);
+        s->moe_d = floats(a, p->rows, z.top * width);
+        s->dprob = floats(a, p->rows, z.experts);
+        s->dweight = floats(a, p->rows, z.top);
+    }
     a->at = a->peak;
 }
 

@@ -2,10 +2,11 @@
 /* What one pass works on: the buffers of every layer, scratch, rotary tables, and the facts that all layers share.
  * In TRAIN every layer has buffers of its own, because backward reads them; in INFER all layers point at the same
  * ones, and the pointers that only backward needs are NULL. Letters: rows = batch * seq_len, D hidden, H query
- * heads, K key/value heads, d head_dim, F intermediate_size, V vocabulary. */
+ * heads, K key/value heads, d head_dim, F intermediate_size, V vocabulary, E experts, k experts of a token. */
 #ifndef SLUICE_LAYERS_WORKSPACE_H
 #define SLUICE_LAYERS_WORKSPACE_H
 #include "layers/rope.h"
+#include "layers/router.h"
 #include "layers/transformer.h"
 #include <stddef.h>
 
@@ -13,7 +14,8 @@
  * that the layer does not have share the buffer of the step before; in INFER all steps between o and y do. */
 typedef struct sluice__attention_state {
     int64_t stride;
-    float *qkvg;            /* [rows, q | k | v | gate] projections, before norm and RoPE when qk_norm */
+    float *qkvg; /* [rows, q | k | v | gate | switch router] projections, before norm and RoPE when qk_norm */
+    float *picked_k, *picked_v; /* [rows, K*d] what a switch head makes of its maps; NULL where it does not switch */
     float *gated;           /* [rows, n*d] gated query, key or value; TRAIN; NULL in INFER: then qkvg holds it */
     float *q, *k;           /* [rows, H*d], [rows, K*d] after norm and RoPE; NULL without qk_norm (qkvg or gated then) */
     float *q_rstd, *k_rstd; /* [rows, H], [rows, K]; TRAIN with qk_norm */
@@ -44,12 +46,29 @@ typedef struct sluice__mlp_state {
     float *act;     /* [rows, F] */
 } sluice__mlp_state;
 
+/* Rows of x, gate_up, act and y stand in the order of experts: those of expert e are start[e] .. start[e+1]-1. */
+typedef struct sluice__moe_state {
+    float *prob;      /* [rows, E] softmax of the router */
+    float *lse;       /* [rows] logsumexp of its logits */
+    int32_t *choice;  /* [rows, k] experts, most probable first */
+    float *weight;    /* [rows, k] */
+    int32_t *place;   /* [rows, k] row of this token for this expert, in the order of experts */
+    int32_t *token;   /* [rows * k] the other way: token of a row */
+    int64_t *start;   /* [E + 1] */
+    float *x, *y;     /* [rows * k, D] shared by all layers: nothing later reads them */
+    float *gate_up;   /* [rows * k, 2F'] */
+    float *act;       /* [rows * k, F'] */
+    float *shared_gate_up, *shared_act; /* [rows, 2F"], [rows, F"] */
+    float *shared_score;                /* [rows] sigmoid; NULL without shared_expert_gate */
+} sluice__moe_state;
+
 typedef struct sluice__layer_state {
     float *h_in, *x1, *rstd1; /* residual before the layer [rows, D], its norm, [rows] */
     sluice__attention_state attention;
     sluice__branch_state attention_out;
     float *h_mid, *x2, *rstd2; /* residual after attention, its norm */
-    sluice__mlp_state mlp;
+    sluice__mlp_state mlp; /* or */
+    sluice__moe_state moe;
     sluice__branch_state mlp_out;
 } sluice__layer_state;
 
@@ -59,7 +78,10 @@ typedef struct sluice__backward_state {
     float *dbranch;        /* [rows, D] of a branch before norm and clip; NULL when no layer has either */
     float *dx;             /* [rows, D] of a normed input */
     float *dqkvg, *dy;     /* [rows, stride], [rows, H*d] */
-    float *dgate_up, *dact; /* [rows, 2F], [rows, F] */
+    float *dpicked_k, *dpicked_v; /* [rows, K*d] of switch heads */
+    float *dgate_up, *dact; /* [rows, 2F], [rows, F]; rows * k of them for experts */
+    float *moe_x, *moe_d;   /* [rows * k, D] input and gradient of every expert's rows */
+    float *dprob, *dweight; /* [rows, E], [rows * k] */
 } sluice__backward_state;
 
 enum { SLUICE__PROBE_BUFFERS = 3 };
@@ -92,6 +114,7 @@ typedef struct sluice__pass {
     sluice__cache *cache;     /* or NULL */
     const sluice__probe *probe;
     sluice_error *err;
+    sluice__router *router; /* or NULL */
 } sluice__pass;
 
 static inline float sluice__norm_offset(const sluice_config *config) {

@@ -358,13 +358,22 @@ static sluice_status check_layer(const sluice_config *c, int i, sluice_error *er
                  l->num_key_value_heads > 0 && l->num_attention_heads % l->num_key_value_heads == 0;
     bool sizes = l->head_dim > 0 && l->head_dim <= MAX_HEAD_DIM && l->intermediate_size > 0 &&
                  l->intermediate_size <= MAX_WIDTH && l->sliding_window >= 0;
+    const sluice_moe_spec *m = &l->moe;
+    const sluice_switch_spec *w = &l->switch_head;
+    bool experts = !m->num_experts || (m->num_experts > 0 && m->num_experts_per_tok > 0 &&
+                                       m->num_experts_per_tok <= m->num_experts && m->intermediate_size > 0 &&
+                                       m->num_shared_experts >= 0);
+    bool maps =
+        w->head == SLUICE_SWITCH_NONE || (w->experts > 0 && w->topk > 0 && w->topk <= w->experts && !l->qkv_bias);
     const sluice_rope_spec *r = &l->rope;
     bool rope = !r->enabled ||
                 (r->rotary_dim > 0 && r->rotary_dim <= l->head_dim && r->rotary_dim % 2 == 0 && r->theta > 1);
-    if (heads && sizes && rope) return SLUICE_OK;
+    if (heads && sizes && experts && maps && rope) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_ARGUMENT, "layer %d of the configuration: impossible %s", i,
                         !heads   ? "head counts"
                         : !sizes ? "sizes"
+                        : !experts ? "experts"
+                        : !maps  ? "switch head"
                                  : "RoPE");
 }
 

@@ -5,7 +5,7 @@
 static int64_t slot_count(const sluice_config *c, int layer, sluice__slot slot) {
     int64_t shape[2];
     int ndim = sluice__slot_shape(c, layer, slot, shape);
-    return ndim == 0 ? 0 : shape[0] * (ndim == 2 ? shape[1] : 1);
+    return ndim == 0 ? 0 : shape[0] * (ndim == 2 ? shape[1] : 1) * sluice__slot_copies(c, layer, slot);
 }
 
 int64_t sluice_config_num_parameters(const sluice_config *c) {
@@ -30,14 +30,31 @@ static double mean_keys(double context, double window) {
     return (window * (window + 1) / 2 + (context - window) * window) / context;
 }
 
-/* Every matrix element is one multiply-add; so is every (query component, visible key) pair, once for the
- * scores and once for the values. Norms, RoPE and activations are left out, as usual. */
+/* Share of a slot's experts that a token goes through. */
+static double active_share(const sluice_layer_spec *l, sluice__slot s) {
+    bool of_expert = s >= SLUICE__SLOT_EXPERT_GATE && s <= SLUICE__SLOT_EXPERT_DOWN;
+    return of_expert && l->moe.num_experts ? (double)l->moe.num_experts_per_tok / l->moe.num_experts : 1;
+}
+
+int64_t sluice_config_num_active_parameters(const sluice_config *c) {
+    int64_t n = sluice_config_num_parameters(c);
+    for (int i = 0; i < c->num_hidden_layers; i++)
+        for (sluice__slot s = SLUICE__SLOT_EXPERT_GATE; s <= SLUICE__SLOT_EXPERT_DOWN; s++) {
+            const sluice_moe_spec *m = &c->layers[i].moe;
+            if (m->num_experts) n -= slot_count(c, i, s) / m->num_experts * (m->num_experts - m->num_experts_per_tok);
+        }
+    return n;
+}
+
+/* Every matrix element that a token meets is one multiply-add; so is every (query component, visible key) pair,
+ * once for the scores and once for the values. Norms, RoPE and activations are left out, as usual. */
 double sluice_config_forward_flops(const sluice_config *c, int64_t context) {
     double multiply_adds = (double)c->vocab_size * c->hidden_size;
     for (int i = 0; i < c->num_hidden_layers; i++) {
         const sluice_layer_spec *l = &c->layers[i];
         for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++)
-            if (sluice__slot_kind_of(s) == SLUICE__KIND_MATRIX) multiply_adds += (double)slot_count(c, i, s);
+            if (sluice__slot_kind_of(s) == SLUICE__KIND_MATRIX)
+                multiply_adds += (double)slot_count(c, i, s) * active_share(l, s);
         multiply_adds +=
             2.0 * l->num_attention_heads * l->head_dim * mean_keys((double)context, l->sliding_window);
     }

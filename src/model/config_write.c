@@ -93,7 +93,8 @@ static int write_attention_bias(json_t *o, const sluice_config *c) {
 
 /* No part that is ours alone. */
 static bool plain_block(const sluice_layer_spec *l) {
-    return !l->sandwich_norm && l->residual_clip == 0 && !l->sdpa_norm && !l->sdpa_silu && l->rope.enabled;
+    return !l->moe.num_experts && l->switch_head.head == SLUICE_SWITCH_NONE && !l->sandwich_norm &&
+           l->residual_clip == 0 && !l->sdpa_norm && !l->sdpa_silu && l->rope.enabled;
 }
 
 static bool full_rotary(const sluice_layer_spec *l) {
@@ -145,15 +146,35 @@ static int write_qwen3_5(json_t *o, const sluice_config *c) {
            set_text(o, "gate_granularity", headwise ? "headwise" : "elementwise");
 }
 
+static int write_switch(json_t *o, const sluice_switch_spec *s) {
+    static const char *const heads[] = {"none", "v", "kv"};
+    bool on = s->head != SLUICE_SWITCH_NONE;
+    return set_text(o, "switch_head", heads[s->head]) | set_int(o, "switch_experts", on ? s->experts : 1) |
+           set_int(o, "switch_topk", on ? s->topk : 1);
+}
+
+static int write_experts(json_t *o, const sluice_config *c) {
+    static const sluice_moe_spec none = {.num_experts_per_tok = 2,
+                                         .intermediate_size = 32}; /* the reader's defaults */
+    const sluice_moe_spec *m = c->layers[0].moe.num_experts ? &c->layers[0].moe : &none;
+    return set_int(o, "num_experts", m->num_experts) | set_int(o, "num_experts_per_tok", m->num_experts_per_tok) |
+           set_int(o, "moe_intermediate_size", m->intermediate_size) |
+           set_int(o, "num_shared_experts", m->num_shared_experts) |
+           set_bool(o, "norm_topk_prob", m->norm_topk_prob) |
+           set_bool(o, "shared_expert_gate", m->shared_expert_gate) |
+           set_real(o, "router_aux_loss_coef", c->router_aux_loss_coef) |
+           set_real(o, "router_z_loss_coef", c->router_z_loss_coef);
+}
+
 static int write_native(json_t *o, const sluice_config *c) {
     const sluice_layer_spec *l = &c->layers[0];
     json_t *map = json_pack("{s:s, s:s}", "AutoConfig", "configuration_sluice.SluiceConfig",
                             "AutoModelForCausalLM", "modeling_sluice.SluiceForCausalLM");
-    return json_object_set_new(o, "auto_map", map) | write_kinds(o, c) |
-           set_bool(o, "use_qk_norm", l->qk_norm) | set_bool(o, "qkv_bias", l->qkv_bias) |
-           set_bool(o, "o_bias", l->o_bias) | set_bool(o, "sandwich_norm", l->sandwich_norm) |
-           set_real(o, "residual_clip", (double)l->residual_clip) | set_bool(o, "sdpa_norm", l->sdpa_norm) |
-           set_bool(o, "sdpa_silu", l->sdpa_silu) | sluice__gate_to_json(o, &l->gate);
+    return json_object_set_new(o, "auto_map", map) | write_kinds(o, c) | set_bool(o, "use_qk_norm", l->qk_norm) |
+           set_bool(o, "qkv_bias", l->qkv_bias) | set_bool(o, "o_bias", l->o_bias) |
+           set_bool(o, "sandwich_norm", l->sandwich_norm) | set_real(o, "residual_clip", (double)l->residual_clip) |
+           set_bool(o, "sdpa_norm", l->sdpa_norm) | set_bool(o, "sdpa_silu", l->sdpa_silu) |
+           sluice__gate_to_json(o, &l->gate) | write_switch(o, &l->switch_head) | write_experts(o, c);
 }
 
 static const sluice__target targets[] = {
@@ -170,6 +191,16 @@ static bool same_gate(const sluice_gate_spec *a, const sluice_gate_spec *b) {
            a->shared == b->shared && a->share_mean_logit == b->share_mean_logit && a->input_none == b->input_none;
 }
 
+static bool same_switch(const sluice_switch_spec *a, const sluice_switch_spec *b) {
+    return a->head == b->head && (a->head == SLUICE_SWITCH_NONE || (a->experts == b->experts && a->topk == b->topk));
+}
+
+static bool same_experts(const sluice_moe_spec *a, const sluice_moe_spec *b) {
+    return a->num_experts == b->num_experts && a->num_experts_per_tok == b->num_experts_per_tok &&
+           a->intermediate_size == b->intermediate_size && a->num_shared_experts == b->num_shared_experts &&
+           a->norm_topk_prob == b->norm_topk_prob && a->shared_expert_gate == b->shared_expert_gate;
+}
+
 /* Everything but the window and, between the kinds, RoPE. */
 static bool alike(const sluice_layer_spec *a, const sluice_layer_spec *b) {
     bool kind = (a->sliding_window > 0) == (b->sliding_window > 0);
@@ -177,6 +208,7 @@ static bool alike(const sluice_layer_spec *a, const sluice_layer_spec *b) {
            a->num_key_value_heads == b->num_key_value_heads && a->head_dim == b->head_dim &&
            a->attention_scale == b->attention_scale && a->qk_norm == b->qk_norm && a->qkv_bias == b->qkv_bias &&
            a->o_bias == b->o_bias && same_gate(&a->gate, &b->gate) &&
+           same_switch(&a->switch_head, &b->switch_head) && same_experts(&a->moe, &b->moe) &&
            a->sdpa_norm == b->sdpa_norm && a->sdpa_silu == b->sdpa_silu &&
            a->intermediate_size == b->intermediate_size && a->sandwich_norm == b->sandwich_norm &&
            a->residual_clip == b->residual_clip &&

@@ -58,7 +58,7 @@ extern const sluice__family sluice__family_llama, sluice__family_qwen2, sluice__
 /* The family of a config.json, or an error that names what is known. */
 sluice_status sluice__family_find(const sluice__family **out, const sluice__json *root, sluice_error *err);
 /* The name that a tensor has in this family's files; freed with sluice__free, NULL when out of memory. */
-char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__slot slot, int layer);
+char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__place place);
 
 /* Shared readers of families. */
 sluice_status sluice__read_flag(const sluice__config_reader *r, const char *key, bool fallback, bool *out,

@@ -17,7 +17,7 @@
 typedef struct transfer {
     int source; /* in the store */
     sluice__slot slot;
-    int layer;
+    int layer, expert;
     float *to, *gate; /* destination; for a packed q_proj also that of the gate */
     bool nonfinite;
 } transfer;
@@ -98,15 +98,18 @@ static sluice_status missing(const loader *l, const char *name, sluice__slot slo
                         slot == SLUICE__SLOT_LM_HEAD ? " (tie_word_embeddings is false in config.json)" : "");
 }
 
-static sluice_status plan_tensor(loader *l, int layer, sluice__slot slot, sluice_error *err) {
+static sluice_status plan_tensor(loader *l, sluice__place place, sluice_error *err) {
     int64_t shape[2];
-    int ndim = file_shape(&l->config, &l->layout, layer, slot, shape);
+    int ndim = file_shape(&l->config, &l->layout, place.layer, place.slot, shape);
     if (!ndim) return SLUICE_OK;
-    char *name = sluice__family_tensor_name(&l->layout, slot, layer);
+    char *name = sluice__family_tensor_name(&l->layout, place);
     if (!name) return sluice__no_memory(err, 64, "a tensor name");
-    transfer x = {.source = sluice__store_find(l->store, name), .slot = slot, .layer = layer};
+    transfer x = {.source = sluice__store_find(l->store, name),
+                  .slot = place.slot,
+                  .layer = place.layer,
+                  .expert = place.expert};
     sluice_status st = x.source < 0
-                           ? missing(l, name, slot, err)
+                           ? missing(l, name, place.slot, err)
                            : check_tensor(l, sluice__store_at(l->store, x.source), &x, shape, ndim, err);
     sluice__free(name);
     if (st != SLUICE_OK) return st;
@@ -117,7 +120,7 @@ static sluice_status plan_tensor(loader *l, int layer, sluice__slot slot, sluice
 
 /* A file saved from the bare decoder lacks the leading "model.". */
 static void adapt_prefix(loader *l) {
-    char *name = sluice__family_tensor_name(&l->layout, SLUICE__SLOT_EMBED_TOKENS, -1);
+    char *name = sluice__family_tensor_name(&l->layout, SLUICE__FIRST_PLACE);
     if (name && sluice__store_find(l->store, name) < 0 &&
         sluice__store_find(l->store, "embed_tokens.weight") >= 0)
         l->layout.prefix = "";
@@ -125,18 +128,16 @@ static void adapt_prefix(loader *l) {
 }
 
 static sluice_status plan(loader *l, sluice_error *err) {
-    size_t most = (size_t)l->config.num_hidden_layers * (SLUICE__SLOT_NORM - SLUICE__SLOT_INPUT_NORM) + 3;
+    size_t most = (size_t)sluice__store_count(l->store) + 1; /* every transfer has a source of its own */
     l->transfers = sluice__calloc(most, sizeof *l->transfers, SLUICE__MEM_OTHER);
     l->used = sluice__calloc((size_t)sluice__store_count(l->store), sizeof *l->used, SLUICE__MEM_OTHER);
     if (!l->transfers || !l->used)
         return sluice__no_memory(err, most * sizeof *l->transfers, "the list of tensors");
     adapt_prefix(l);
-    SLUICE__TRY(plan_tensor(l, -1, SLUICE__SLOT_EMBED_TOKENS, err));
-    for (int i = 0; i < l->config.num_hidden_layers; i++)
-        for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++)
-            SLUICE__TRY(plan_tensor(l, i, s, err));
-    SLUICE__TRY(plan_tensor(l, -1, SLUICE__SLOT_NORM, err));
-    return plan_tensor(l, -1, SLUICE__SLOT_LM_HEAD, err);
+    sluice__place place = SLUICE__FIRST_PLACE;
+    do SLUICE__TRY(plan_tensor(l, place, err));
+    while (sluice__place_next(&l->config, &place));
+    return SLUICE_OK;
 }
 
 /* Tensors that older or larger files carry and that mean nothing here. */
@@ -213,8 +214,9 @@ static sluice_status put_row(void *user, int64_t r, const float *values, sluice_
 
 /* Destinations in the order of the transfers: tensors of the model stand in the same order, with gates between.
  */
-static float *destination(const loader *l, sluice__slot slot, int layer, int *at) {
-    while (l->model->tensors[*at].slot != slot || l->model->tensors[*at].layer != layer) ++*at;
+static float *destination(const loader *l, sluice__slot slot, const transfer *x, int *at) {
+    const sluice__tensor *t = l->model->tensors;
+    while (t[*at].slot != slot || t[*at].layer != x->layer || t[*at].expert != x->expert) ++*at;
     return l->model->flat + l->model->tensors[*at].offset;
 }
 
@@ -222,11 +224,10 @@ static void find_destinations(loader *l) {
     int at = 0;
     for (int i = 0; i < l->num_transfers; i++) {
         transfer *x = &l->transfers[i];
-        x->to = destination(l, x->slot, x->layer, &at);
+        x->to = destination(l, x->slot, x, &at);
         if (!is_q(x->slot) || !sluice__packed_gate_rows(&l->config, &l->layout, x->layer)) continue;
         int gate_at = at;
-        x->gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS,
-                              x->layer, &gate_at);
+        x->gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS, x, &gate_at);
     }
 }
 

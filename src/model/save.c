@@ -46,7 +46,8 @@ static sluice_status list_tensors(writer *w, sluice_error *err) {
         int64_t shape[2] = {t->shape[0], t->shape[1]};
         if (t->slot == SLUICE__SLOT_Q || t->slot == SLUICE__SLOT_Q_BIAS)
             shape[0] += sluice__packed_gate_rows(&m->config, &w->layout, t->layer);
-        char *name = w->names[w->count] = sluice__family_tensor_name(&w->layout, t->slot, t->layer);
+        char *name = w->names[w->count] =
+            sluice__family_tensor_name(&w->layout, (sluice__place){t->slot, t->layer, t->expert});
         if (!name) return sluice__no_memory(err, 64, "a tensor name");
         sluice__st_tensor *out = &w->tensors[w->count++];
         *out = sluice__st_f32(name, NULL, t->ndim, shape);

@@ -18,6 +18,7 @@ static const struct {
     [SLUICE__SLOT_K] = {"self_attn.k_proj.weight", SLUICE__KIND_MATRIX, true},
     [SLUICE__SLOT_V] = {"self_attn.v_proj.weight", SLUICE__KIND_MATRIX, true},
     [SLUICE__SLOT_GATE] = {"self_attn.gate_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_SWITCH_ROUTER] = {"self_attn.switch_router.weight", SLUICE__KIND_MATRIX, true},
     [SLUICE__SLOT_Q_BIAS] = {"self_attn.q_proj.bias", SLUICE__KIND_BIAS, false},
     [SLUICE__SLOT_K_BIAS] = {"self_attn.k_proj.bias", SLUICE__KIND_BIAS, true},
     [SLUICE__SLOT_V_BIAS] = {"self_attn.v_proj.bias", SLUICE__KIND_BIAS, true},
@@ -33,6 +34,14 @@ static const struct {
     [SLUICE__SLOT_MLP_GATE] = {"mlp.gate_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_MLP_UP] = {"mlp.up_proj.weight", SLUICE__KIND_MATRIX, true},
     [SLUICE__SLOT_MLP_DOWN] = {"mlp.down_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_ROUTER] = {"mlp.gate.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_EXPERT_GATE] = {"gate_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_EXPERT_UP] = {"up_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_EXPERT_DOWN] = {"down_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_SHARED_GATE] = {"mlp.shared_expert.gate_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_SHARED_UP] = {"mlp.shared_expert.up_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_SHARED_DOWN] = {"mlp.shared_expert.down_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_SHARED_EXPERT_GATE] = {"mlp.shared_expert_gate.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_POST_MLP_NORM] = {"post_mlp_layernorm.weight", SLUICE__KIND_NORM, false},
     [SLUICE__SLOT_NORM] = {"model.norm.weight", SLUICE__KIND_NORM, false},
     [SLUICE__SLOT_LM_HEAD] = {"lm_head.weight", SLUICE__KIND_MATRIX, false},
@@ -40,6 +49,12 @@ static const struct {
 
 sluice__slot_kind sluice__slot_kind_of(sluice__slot slot) {
     return slots[slot].kind;
+}
+
+bool sluice__slot_is_hidden_matrix(sluice__slot slot) {
+    bool router = slot == SLUICE__SLOT_ROUTER || slot == SLUICE__SLOT_SWITCH_ROUTER ||
+                  slot == SLUICE__SLOT_SHARED_EXPERT_GATE;
+    return slots[slot].kind == SLUICE__KIND_MATRIX && sluice__slot_in_layer(slot) && !router;
 }
 
 const char *sluice__slot_name(sluice__slot slot) {
@@ -68,6 +83,7 @@ static extent attention_extent(const sluice_config *c, int layer, sluice__slot s
     case SLUICE__SLOT_K: return (extent){s.k_rows, width};
     case SLUICE__SLOT_V: return (extent){s.v_rows, width};
     case SLUICE__SLOT_GATE: return (extent){s.gate_rows, width};
+    case SLUICE__SLOT_SWITCH_ROUTER: return (extent){s.switch_rows, width};
     case SLUICE__SLOT_Q_BIAS: return vector_if(l->qkv_bias, s.q_rows);
     case SLUICE__SLOT_K_BIAS: return vector_if(l->qkv_bias, s.k_rows);
     case SLUICE__SLOT_V_BIAS: return vector_if(l->qkv_bias, s.v_rows);
@@ -81,6 +97,29 @@ static extent attention_extent(const sluice_config *c, int layer, sluice__slot s
     }
 }
 
+/* Of the dense MLP, of one expert, and of the shared expert. */
+static extent mlp_extent(const sluice_config *c, int layer, sluice__slot slot) {
+    const sluice_layer_spec *l = &c->layers[layer];
+    const sluice_moe_spec *m = &l->moe;
+    bool sparse = m->num_experts > 0;
+    int64_t width = c->hidden_size, inner = sparse ? 0 : l->intermediate_size,
+            expert = sparse ? m->intermediate_size : 0;
+    int64_t shared = sparse ? (int64_t)m->num_shared_experts * m->intermediate_size : 0;
+    switch (slot) {
+    case SLUICE__SLOT_MLP_GATE:
+    case SLUICE__SLOT_MLP_UP: return (extent){inner, width};
+    case SLUICE__SLOT_MLP_DOWN: return (extent){inner ? width : 0, inner};
+    case SLUICE__SLOT_ROUTER: return (extent){m->num_experts, width};
+    case SLUICE__SLOT_EXPERT_GATE:
+    case SLUICE__SLOT_EXPERT_UP: return (extent){expert, width};
+    case SLUICE__SLOT_EXPERT_DOWN: return (extent){expert ? width : 0, expert};
+    case SLUICE__SLOT_SHARED_GATE:
+    case SLUICE__SLOT_SHARED_UP: return (extent){shared, width};
+    case SLUICE__SLOT_SHARED_DOWN: return (extent){shared ? width : 0, shared};
+    default: return (extent){shared && m->shared_expert_gate, width}; /* SLUICE__SLOT_SHARED_EXPERT_GATE */
+    }
+}
+
 static extent extent_of(const sluice_config *c, int layer, sluice__slot slot) {
     int64_t width = c->hidden_size;
     switch (slot) {
@@ -91,10 +130,9 @@ static extent extent_of(const sluice_config *c, int layer, sluice__slot slot) {
     case SLUICE__SLOT_POST_ATTENTION_NORM: return vector_if(true, width);
     case SLUICE__SLOT_POST_SELF_ATTN_NORM:
     case SLUICE__SLOT_POST_MLP_NORM: return vector_if(c->layers[layer].sandwich_norm, width);
-    case SLUICE__SLOT_MLP_GATE:
-    case SLUICE__SLOT_MLP_UP: return (extent){c->layers[layer].intermediate_size, width};
-    case SLUICE__SLOT_MLP_DOWN: return (extent){width, c->layers[layer].intermediate_size};
-    default: return attention_extent(c, layer, slot);
+    default:
+        if (slot >= SLUICE__SLOT_MLP_GATE) return mlp_extent(c, layer, slot);
+        return attention_extent(c, layer, slot);
     }
 }
 
@@ -105,19 +143,55 @@ int sluice__slot_shape(const sluice_config *config, int layer, sluice__slot slot
     return e.rows == 0 ? 0 : e.columns == 0 ? 1 : 2;
 }
 
+char *sluice__tensor_name_in(const char *prefix, const char *name, sluice__place place) {
+    if (place.layer < 0) return sluice__strdup(name);
+    if (place.expert < 0) return sluice__asprintf("%slayers.%d.%s", prefix, place.layer, name);
+    return sluice__asprintf("%slayers.%d.mlp.experts.%d.%s", prefix, place.layer, place.expert, name);
+}
+
+int sluice__slot_copies(const sluice_config *config, int layer, sluice__slot slot) {
+    bool of_expert = slot >= SLUICE__SLOT_EXPERT_GATE && slot <= SLUICE__SLOT_EXPERT_DOWN;
+    return of_expert && layer >= 0 ? config->layers[layer].moe.num_experts : 1;
+}
+
+bool sluice__place_next(const sluice_config *c, sluice__place *p) {
+    int last = p->expert < 0 ? -1 : c->layers[p->layer].moe.num_experts - 1;
+    if (p->slot == SLUICE__SLOT_EXPERT_UP && p->expert < last) {
+        p->slot = SLUICE__SLOT_EXPERT_GATE;
+        p->expert++;
+        return true;
+    }
+    if (p->slot == SLUICE__SLOT_EXPERT_DOWN && p->expert < last) {
+        p->expert++;
+        return true;
+    }
+    bool up_next = p->slot == SLUICE__SLOT_EXPERT_GATE;
+    if (++p->slot == SLUICE__SLOTS) return false;
+    if (p->slot == SLUICE__SLOT_INPUT_NORM) p->layer = 0;
+    if (p->slot == SLUICE__SLOT_NORM) {
+        bool more = p->layer + 1 < c->num_hidden_layers;
+        p->layer = more ? p->layer + 1 : -1;
+        if (more) p->slot = SLUICE__SLOT_INPUT_NORM;
+    }
+    if (p->slot == SLUICE__SLOT_EXPERT_GATE && !c->layers[p->layer].moe.num_experts)
+        p->slot = SLUICE__SLOT_SHARED_GATE;
+    bool experts = p->slot >= SLUICE__SLOT_EXPERT_GATE && p->slot <= SLUICE__SLOT_EXPERT_DOWN;
+    if (!up_next) p->expert = experts ? 0 : -1;
+    return true;
+}
+
 /* Appends the tensor if the model has it; with out NULL it is only counted. */
-static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_config *c, int layer,
-                   sluice__slot slot) {
-    sluice__tensor t = {.slot = slot, .layer = layer};
-    t.ndim = sluice__slot_shape(c, layer, slot, t.shape);
+static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_config *c, sluice__place place) {
+    sluice__slot slot = place.slot;
+    sluice__tensor t = {.slot = slot, .layer = place.layer, .expert = place.expert};
+    t.ndim = sluice__slot_shape(c, place.layer, slot, t.shape);
     if (!t.ndim) return true;
     t.count = t.shape[0] * (t.ndim == 2 ? t.shape[1] : 1);
-    if (!slots[slot].glued) *at = (*at + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    if (!slots[slot].glued && place.expert <= 0) *at = (*at + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     t.offset = *at;
     *at += t.count;
     if (out) {
-        t.name = layer < 0 ? sluice__strdup(slots[slot].name)
-                           : sluice__asprintf("model.layers.%d.%s", layer, slots[slot].name);
+        t.name = sluice__tensor_name_in("model.", slots[slot].name, place);
         out[*count] = t;
     }
     ++*count;
@@ -127,12 +201,10 @@ static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_co
 static bool append_all(sluice__tensor *out, int *count, int64_t *size, const sluice_config *c) {
     *count = 0;
     *size = 0;
-    bool ok = append(out, count, size, c, -1, SLUICE__SLOT_EMBED_TOKENS);
-    for (int layer = 0; layer < c->num_hidden_layers; layer++)
-        for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++)
-            ok = ok && append(out, count, size, c, layer, s);
-    for (sluice__slot s = SLUICE__SLOT_NORM; s < SLUICE__SLOTS; s++)
-        ok = ok && append(out, count, size, c, -1, s);
+    sluice__place place = SLUICE__FIRST_PLACE;
+    bool ok = true;
+    do ok = append(out, count, size, c, place);
+    while (ok && sluice__place_next(c, &place));
     *size = (*size + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     return ok;
 }

@@ -14,6 +14,7 @@ typedef enum sluice__slot {
     SLUICE__SLOT_K,
     SLUICE__SLOT_V,
     SLUICE__SLOT_GATE,
+    SLUICE__SLOT_SWITCH_ROUTER,
     SLUICE__SLOT_Q_BIAS,
     SLUICE__SLOT_K_BIAS,
     SLUICE__SLOT_V_BIAS,
@@ -29,6 +30,14 @@ typedef enum sluice__slot {
     SLUICE__SLOT_MLP_GATE,
     SLUICE__SLOT_MLP_UP,
     SLUICE__SLOT_MLP_DOWN,
+    SLUICE__SLOT_ROUTER,
+    SLUICE__SLOT_EXPERT_GATE, /* of expert 0, then up of expert 0, gate of expert 1, ... */
+    SLUICE__SLOT_EXPERT_UP,
+    SLUICE__SLOT_EXPERT_DOWN, /* of all experts */
+    SLUICE__SLOT_SHARED_GATE,
+    SLUICE__SLOT_SHARED_UP,
+    SLUICE__SLOT_SHARED_DOWN,
+    SLUICE__SLOT_SHARED_EXPERT_GATE,
     SLUICE__SLOT_POST_MLP_NORM,
     SLUICE__SLOT_NORM,
     SLUICE__SLOT_LM_HEAD,
@@ -43,16 +52,32 @@ typedef enum sluice__slot_kind {
 } sluice__slot_kind;
 
 sluice__slot_kind sluice__slot_kind_of(sluice__slot slot);
-/* "self_attn.q_proj.weight" for a layer's tensor, the whole name for the others. */
+bool sluice__slot_is_hidden_matrix(sluice__slot slot);
+/* "self_attn.q_proj.weight" for a layer's tensor, "gate_proj.weight" for an expert's, the whole name for the
+ * others. */
 const char *sluice__slot_name(sluice__slot slot);
 bool sluice__slot_in_layer(sluice__slot slot);
 /* Number of dimensions, with sizes in shape; 0 when the model has no such tensor. layer is ignored outside
  * layers. */
 int sluice__slot_shape(const sluice_config *config, int layer, sluice__slot slot, int64_t shape[2]);
 
+/* Where a tensor belongs. */
+typedef struct sluice__place {
+    sluice__slot slot;
+    int layer, expert; /* -1 outside layers, outside experts */
+} sluice__place;
+#define SLUICE__FIRST_PLACE ((sluice__place){SLUICE__SLOT_EMBED_TOKENS, -1, -1})
+/* Goes to the next place in layout order, whether the model has a tensor there or not; false behind the last. */
+bool sluice__place_next(const sluice_config *config, sluice__place *place);
+/* "<prefix>layers.<layer>.<name>", with "mlp.experts.<expert>." before an expert's; name alone outside layers. NULL
+ * when out of memory. */
+char *sluice__tensor_name_in(const char *prefix, const char *name, sluice__place place);
+/* Tensors that a slot stands for in one layer: the number of experts, or 1. */
+int sluice__slot_copies(const sluice_config *config, int layer, sluice__slot slot);
+
 typedef struct sluice__tensor {
     sluice__slot slot;
-    int layer; /* -1 outside layers */
+    int layer, expert; /* -1 outside layers, outside experts */
     char *name;
     int ndim;
     int64_t shape[2], count;

@@ -13,6 +13,12 @@ sluice__layer_sizes sluice__layer_sizes_of(const sluice_config *config, int laye
     sluice__layer_sizes s = {.q_rows = l->num_attention_heads * l->head_dim,
                              .k_rows = l->num_key_value_heads * l->head_dim,
                              .v_rows = l->num_key_value_heads * l->head_dim};
+    const sluice_switch_spec *w = &l->switch_head;
+    if (w->head == SLUICE_SWITCH_KV) s.k_rows *= w->experts;
+    if (w->head != SLUICE_SWITCH_NONE) {
+        s.v_rows *= w->experts;
+        s.switch_rows = l->num_key_value_heads * w->experts;
+    }
     const sluice_gate_spec *g = &l->gate;
     if (g->position == SLUICE_GATE_NONE) return s;
     if (g->position == SLUICE_GATE_OUTPUT) {
@@ -46,6 +52,12 @@ static const struct {
     {SLUICE__SLOT_POST_ATTENTION_NORM, offsetof(sluice__layer_weights, post_attention_norm)},
     {SLUICE__SLOT_MLP_GATE, offsetof(sluice__layer_weights, gate_up)},
     {SLUICE__SLOT_MLP_DOWN, offsetof(sluice__layer_weights, down)},
+    {SLUICE__SLOT_ROUTER, offsetof(sluice__layer_weights, router)},
+    {SLUICE__SLOT_EXPERT_GATE, offsetof(sluice__layer_weights, expert_gate_up)},
+    {SLUICE__SLOT_EXPERT_DOWN, offsetof(sluice__layer_weights, expert_down)},
+    {SLUICE__SLOT_SHARED_GATE, offsetof(sluice__layer_weights, shared_gate_up)},
+    {SLUICE__SLOT_SHARED_DOWN, offsetof(sluice__layer_weights, shared_down)},
+    {SLUICE__SLOT_SHARED_EXPERT_GATE, offsetof(sluice__layer_weights, shared_gate)},
     {SLUICE__SLOT_POST_MLP_NORM, offsetof(sluice__layer_weights, post_mlp_norm)},
 };
 
@@ -61,6 +73,7 @@ void sluice__weights_bind(const sluice_model *model, float *flat, sluice__weight
     for (int i = 0; i < model->num_tensors; i++) {
         const sluice__tensor *t = &model->tensors[i];
         float *data = flat + t->offset;
+        if (t->expert > 0) continue; /* behind that of expert 0 */
         if (t->layer >= 0)
             bind_layer_tensor(&out->layers[t->layer], t->slot, data);
         else if (t->slot == SLUICE__SLOT_EMBED_TOKENS)
@@ -189,7 +202,8 @@ sluice_tensor_info sluice_model_tensor(const sluice_model *m, int index) {
                                 .shape = {t->shape[0], t->ndim == 2 ? t->shape[1] : 1},
                                 .count = t->count,
                                 .data = m->flat + t->offset,
-                                .weight_decay = sluice__slot_kind_of(t->slot) == SLUICE__KIND_MATRIX};
+                                .weight_decay = sluice__slot_kind_of(t->slot) == SLUICE__KIND_MATRIX,
+                                .hidden_matrix = sluice__slot_is_hidden_matrix(t->slot)};
 }
 
 int sluice_model_find_tensor(const sluice_model *m, const char *name) {

@@ -3,8 +3,9 @@
  * base address gives typed pointers, so the same code reads weights and writes gradients.
  *
  * Tensors that read the same input lie back to back, in this order, so that one GEMM serves them all:
- *   attention   q_proj | k_proj | v_proj | gate_proj     each [rows, D]; biases likewise
- *   MLP         gate_proj | up_proj                      each [F, D]
+ *   attention   q_proj | k_proj | v_proj | gate_proj | switch_router     each [rows, D]; biases likewise
+ *   MLP         gate_proj | up_proj                                      each [F, D]
+ *   experts     gate_proj | up_proj of expert 0, of expert 1, ...;  down_proj of expert 0, of expert 1, ...
  * Other tensors start at multiples of 16 floats. */
 #ifndef SLUICE_MODEL_WEIGHTS_H
 #define SLUICE_MODEL_WEIGHTS_H
@@ -12,7 +13,7 @@
 
 typedef struct sluice__layer_weights {
     float *input_norm;          /* [D] input_layernorm */
-    float *qkvg;                /* [q_rows + k_rows + v_rows + gate_rows, D] */
+    float *qkvg;                /* [q_rows + k_rows + v_rows + gate_rows + switch_rows, D] */
     float *qkv_bias;            /* [q_rows + k_rows + v_rows + gate_rows], NULL without bias */
     float *gate_param;          /* [n*w] input-independent gate; NULL unless gate.input_none */
     float *q_norm, *k_norm;     /* [head_dim]; NULL without qk_norm */
@@ -22,6 +23,12 @@ typedef struct sluice__layer_weights {
     float *post_attention_norm; /* [D] pre-norm of the MLP: post_attention_layernorm */
     float *gate_up;             /* [2F, D] */
     float *down;                /* [D, F] */
+    float *router;              /* [E, D]; with experts, then gate_up and down are NULL */
+    float *expert_gate_up;      /* [E, 2F', D] */
+    float *expert_down;         /* [E, D, F'] */
+    float *shared_gate_up;      /* [2F", D]; NULL without shared experts */
+    float *shared_down;         /* [D, F"] */
+    float *shared_gate;         /* [1, D]; NULL without shared_expert_gate */
     float *post_mlp_norm;       /* [D]; NULL unless sandwich_norm */
 } sluice__layer_weights;
 
@@ -33,7 +40,9 @@ typedef struct sluice__weights {
 } sluice__weights;
 
 typedef struct sluice__layer_sizes {
-    int q_rows, k_rows, v_rows, gate_rows; /* rows of the four projections; gate_rows 0 without a projected gate */
+    int q_rows, k_rows, v_rows, gate_rows; /* rows of the projections, all maps of a switch head counted; gate_rows 0
+                                              without a projected gate */
+    int switch_rows;                       /* of the switch router: key/value heads times maps; 0 without */
     int gate_heads, gate_width;            /* (n, w) of the gate logits of one token; 0 without gate */
 } sluice__layer_sizes;
 sluice__layer_sizes sluice__layer_sizes_of(const sluice_config *config, int layer);

@@ -81,6 +81,11 @@ static const char *const split_models[] = {
     "\"gate_position\": \"key\", \"use_qk_norm\": false",
     "\"gate_position\": \"value\", \"gate_sharing\": \"shared\"",
     "\"gate_position\": \"query\", \"gate_input\": \"none\"",
+    "\"num_experts\": 6, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, \"num_shared_experts\": 1, "
+    "\"gate_position\": \"sdpa\"",
+    "\"num_experts\": 4, \"num_experts_per_tok\": 3, \"num_shared_experts\": 2, \"shared_expert_gate\": true",
+    "\"switch_head\": \"kv\", \"switch_experts\": 3, \"switch_topk\": 2, \"use_qk_norm\": false",
+    "\"switch_head\": \"v\", \"switch_experts\": 4, \"switch_topk\": 4, \"gate_position\": \"value\"",
     "\"gate_position\": \"output\"",
     "\"gate_position\": \"sdpa\", \"sdpa_norm\": true, \"sdpa_silu\": true",
 };

@@ -140,10 +140,16 @@ static const struct {
     {"{" QWEN("qwen3") ", \"attn_output_gate\": true}", SLUICE_ERR_CONFIG, {"qwen3", "gate"}},
     {"{" HF("llama") ", \"gate_position\": \"sdpa\"}", SLUICE_ERR_CONFIG, {"llama", "gate_position"}},
     {"{" QWEN35 ", \"attn_output_gate\": false}", SLUICE_ERR_CONFIG, {"attn_output_gate", "qwen3_5_text"}},
-    /* what this version lacks of the paper's table */
-    {"{\"num_experts\": 8}", SLUICE_ERR_UNSUPPORTED, {"num_experts", "mixture of experts"}},
+    /* experts and switch heads */
+    {"{\"num_experts\": 4096, \"moe_intermediate_size\": 1000000}",
+     SLUICE_ERR_CONFIG,
+     {"moe_intermediate_size", "4096 experts"}},
+    {"{\"num_experts\": 8, \"shared_expert_gate\": true}",
+     SLUICE_ERR_CONFIG,
+     {"shared_expert_gate", "num_shared_experts"}},
     {"{\"num_experts\": 2, \"num_experts_per_tok\": 4}", SLUICE_ERR_CONFIG, {"num_experts_per_tok"}},
-    {"{\"switch_head\": \"v\"}", SLUICE_ERR_UNSUPPORTED, {"switch_head"}},
+    {"{\"switch_head\": \"v\", \"qkv_bias\": true}", SLUICE_ERR_CONFIG, {"qkv_bias", "switch_head"}},
+    {"{\"switch_head\": \"k\"}", SLUICE_ERR_CONFIG, {"switch_head"}},
     {"{\"switch_topk\": 2}", SLUICE_ERR_CONFIG, {"switch_topk"}},
     {"{\"switch_experts\": 2}", SLUICE_ERR_CONFIG, {"switch_experts"}},
 };
@@ -383,6 +389,32 @@ static void counts_of_released_models(void **state) {
     }
 }
 
+/* The shape of Qwen3-30B-A3B: its published count, and what a token meets, by hand. */
+static void counts_of_experts(void **state) {
+    (void)state;
+    sluice_config c = parse_ok(
+        "{\"num_experts\": 128, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 768, \"hidden_size\": 2048, "
+        "\"num_hidden_layers\": 48, \"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"head_dim\": 128, "
+        "\"vocab_size\": 151936, \"tie_word_embeddings\": false, \"norm_topk_prob\": true}");
+    int64_t expert = 3LL * 768 * 2048;
+    assert_int_equal(sluice_config_num_parameters(&c), 30532122624);
+    assert_int_equal(sluice_config_num_active_parameters(&c), 30532122624 - 48 * 120 * expert);
+    double matrices = 48 * (2.0 * 4096 * 2048 + 2 * 512 * 2048 + 128 * 2048 + 8.0 * (double)expert) + 151936.0 * 2048;
+    double attention = 48 * 2.0 * 32 * 128 * 5;
+    assert_true(fabs(sluice_config_forward_flops(&c, 9) / (2 * (matrices + attention)) - 1) < 1e-12);
+    const sluice_moe_spec *m = &c.layers[47].moe;
+    assert_true(m->num_experts == 128 && m->num_experts_per_tok == 8 && m->intermediate_size == 768 && m->norm_topk_prob);
+    assert_true(c.router_aux_loss_coef == 0.01 && c.router_z_loss_coef == 0.001);
+    sluice_config_free(&c);
+    c = parse_ok("{\"switch_head\": \"kv\", \"switch_experts\": 4, \"switch_topk\": 2}");
+    sluice_config plain = parse_ok("{}"); /* 3 more maps of 2 heads of 16 for k and v, and the router, in 2 layers of width 64 */
+    assert_int_equal(sluice_config_num_parameters(&c) - sluice_config_num_parameters(&plain),
+                     2 * 64 * (2 * 3 * 2 * 16 + 2 * 4));
+    assert_true(c.layers[1].switch_head.head == SLUICE_SWITCH_KV && c.layers[1].switch_head.topk == 2);
+    sluice_config_free(&c);
+    sluice_config_free(&plain);
+}
+
 static void flops_by_hand(void **state) {
     (void)state;
     sluice_config c = parse_ok("{}");
@@ -408,6 +440,6 @@ int main(void) {
                                        cmocka_unit_test(rope_override),
                                        cmocka_unit_test(windows),
                                        cmocka_unit_test(counts_of_released_models),
-                                       cmocka_unit_test(flops_by_hand)};
+                                       cmocka_unit_test(counts_of_experts), cmocka_unit_test(flops_by_hand)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,8 +110,7 @@ static const struct {
     {"{" SIZES "\"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", \"full_attention\"]}",
      "Qwen3ForCausalLM"},
     {"{" SIZES "\"gate_position\": \"sdpa\"}", "Qwen3_5ForCausalLM"},
-    {"{" SIZES
-     "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"partial_rotary_factor\": 0.5}",
+    {"{" SIZES "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"partial_rotary_factor\": 0.5}",
      "Qwen3_5ForCausalLM"},
     {"{" SIZES
      "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"qkv_bias\": true, \"o_bias\": true, "
@@ -124,10 +123,18 @@ static const struct {
     {"{" SIZES "\"gate_position\": \"sdpa\", \"gate_op\": \"add\", \"gate_act\": \"identity\"}", NULL},
     {"{" SIZES "\"sandwich_norm\": true}", NULL},
     {"{" SIZES "\"sliding_window\": 5, \"layer_types\": [\"sliding_attention\", \"full_attention\"], "
-               "\"rope_parameters\": "
+     "\"rope_parameters\": "
      "{\"full_attention\": {\"rope_theta\": 100}, \"sliding_attention\": {\"rope_theta\": 200}}}",
      NULL},
     {"{" SIZES "\"residual_clip\": 0.5}", NULL},
+    {"{" SIZES "\"num_experts\": 5, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 12}", NULL},
+    {"{" SIZES
+     "\"num_experts\": 4, \"norm_topk_prob\": true, \"num_shared_experts\": 2, \"shared_expert_gate\": true, "
+     "\"gate_position\": \"sdpa\", \"sandwich_norm\": true}",
+     NULL},
+    {"{" SIZES "\"switch_head\": \"v\", \"switch_experts\": 4, \"switch_topk\": 2}", NULL},
+    {"{" SIZES "\"switch_head\": \"kv\", \"switch_experts\": 3, \"switch_topk\": 3, \"gate_position\": \"value\"}",
+     NULL},
 };
 
 static void compare_models(const sluice_model *a, const sluice_model *b, double tolerance) {

@@ -86,6 +86,11 @@ OURS = {
     "input_none": {**SDPA, "gate_input": "none"},
     "sdpa_norm": {"sdpa_norm": True},
     "sdpa_silu": {"sdpa_silu": True},
+    "experts": {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 12},
+    "experts_shared": {**SDPA, "num_experts": 4, "norm_topk_prob": True, "num_shared_experts": 2},
+    "experts_gated_shared": {"num_experts": 4, "num_shared_experts": 1, "shared_expert_gate": True, "sandwich_norm": True},
+    "switch_v": {"switch_head": "v", "switch_experts": 4, "switch_topk": 2},
+    "switch_kv": {"switch_head": "kv", "switch_experts": 3, "switch_topk": 3, "gate_position": "value"},
 }
 
 

@@ -99,12 +99,12 @@ sluice_status sluice__family_find(const sluice__family **out, const sluice__json
     return unknown(root, type, err);
 }
 
-char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__slot slot, int layer) {
-    const char *name = sluice__slot_name(slot);
+char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__place place) {
+    const char *name = sluice__slot_name(place.slot);
     const sluice__tensor_name *names = layout->family->tensor_names;
     for (int i = 0; names && names[i].name; i++)
-        if (names[i].slot == slot) name = names[i].name;
-    if (layer >= 0) return sluice__asprintf("%slayers.%d.%s", layout->prefix, layer, name);
+        if (names[i].slot == place.slot) name = names[i].name;
+    if (place.layer >= 0) return sluice__tensor_name_in(layout->prefix, name, place);
     static const char ours[] = "model.";
     return strncmp(name, ours, sizeof ours - 1)
                ? sluice__strdup(name)

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dropless experts: the rows of all choices are copied next to each other in the order of experts, so that an
+ * expert is two products over as many rows as it has tokens, and no row is padding. With many experts, threads take
+ * whole experts; with few, they share each product. Either way every number is formed in one place and one order.
+ * Backward forms the gradient of a token's weight without the expert's output: dout . (act Wd^T) =
+ * act . (dout Wd). */
+#include "layers/moe.h"
+#include "kernels/kernels.h"
+#include "kernels/parallel.h"
+#include "layers/routing.h"
+#include <string.h>
+
+typedef struct context {
+    const sluice__pass *pass;
+    const sluice_moe_spec *moe;
+    const sluice__moe_state *s;
+    const sluice__layer_weights *w;
+    int64_t rows, width, inner, shared; /* inner, shared: F' of an expert, F" of the shared one */
+    int top;
+} context;
+
+static context context_of(const sluice__pass *pass, int layer, const sluice__moe_state *s) {
+    const sluice_moe_spec *m = &pass->config->layers[layer].moe;
+    return (context){.pass = pass,
+                     .moe = m,
+                     .s = s,
+                     .w = &sluice__model_weights(pass->ws->model)->layers[layer],
+                     .rows = pass->rows,
+                     .width = pass->config->hidden_size,
+                     .inner = m->intermediate_size,
+                     .shared = (int64_t)m->num_shared_experts * m->intermediate_size,
+                     .top = m->num_experts_per_tok};
+}
+
+/* Threads that take whole experts; 1 = they share each product. */
+static int experts_team(const context *c) {
+    int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+    bool worth = c->rows * c->top * c->inner * c->width > 8 * SLUICE__PARALLEL_GRAIN;
+    return threads > 1 && worth && c->moe->num_experts >= 4 * threads ? threads : 1;
+}
+
+/* y[i,:] = x[token[i],:] for all rows in the order of experts. */
+static void gather(const context *c, float *y, const float *x) {
+    int64_t slots = c->rows * c->top, width = c->width;
+    SLUICE__SPLIT(sluice__team(slots * width), slots, 1, {
+        for (int64_t i = range.begin; i < range.end; i++)
+            memcpy(y + i * width, x + c->s->token[i] * width, (size_t)width * sizeof *y);
+    });
+}
+
+static void add_scaled(float *y, const float *x, float scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] += scale * x[i];
+}
+
+/* out[r,:] = sum of x over the token's rows, in order of choice, times its weights if `weighted`. */
+static void combine(const context *c, float *out, const float *x, bool weighted) {
+    int64_t width = c->width;
+    SLUICE__SPLIT(sluice__team(c->rows * c->top * width), c->rows, 1, {
+        for (int64_t r = range.begin; r < range.end; r++) {
+            float *to = out + r * width;
+            memset(to, 0, (size_t)width * sizeof *to);
+            for (int64_t j = r * c->top; j < (r + 1) * c->top; j++)
+                add_scaled(to, x + c->s->place[j] * width, weighted ? c->s->weight[j] : 1.0f, width);
+        }
+    });
+}
+
+static void expert_forward(const context *c, int e) {
+    const sluice__moe_state *s = c->s;
+    int64_t at = s->start[e], n = s->start[e + 1] - at, width = c->width, inner = c->inner;
+    if (!n) return;
+    float *gate_up = s->gate_up + at * 2 * inner, *act = s->act + at * inner;
+    sluice__linear_forward(gate_up, 2 * inner, s->x + at * width, width,
+                           c->w->expert_gate_up + e * 2 * inner * width, NULL, n, 2 * inner, width);
+    sluice__swiglu_forward(act, gate_up, n, inner);
+    sluice__linear_forward(s->y + at * width, width, act, inner, c->w->expert_down + e * inner * width, NULL, n,
+                           width, inner);
+}
+
+/* out += [score] * shared(x); s->y is free by now. */
+static void shared_forward(const context *c, const float *x, float *out) {
+    const sluice__moe_state *s = c->s;
+    int64_t rows = c->rows, width = c->width, inner = c->shared;
+    sluice__linear_forward(s->shared_gate_up, 2 * inner, x, width, c->w->shared_gate_up, NULL, rows, 2 * inner,
+                           width);
+    sluice__swiglu_forward(s->shared_act, s->shared_gate_up, rows, inner);
+    sluice__linear_forward(s->y, width, s->shared_act, inner, c->w->shared_down, NULL, rows, width, inner);
+    if (!s->shared_score) {
+        sluice__add(out, s->y, rows * width);
+        return;
+    }
+    sluice__linear_forward(s->shared_score, 1, x, width, c->w->shared_gate, NULL, rows, 1, width);
+    sluice__kernels_now()->sigmoid_f32(s->shared_score, s->shared_score, rows);
+    SLUICE__SPLIT(sluice__team(rows * width), rows, 1, {
+        for (int64_t r = range.begin; r < range.end; r++)
+            add_scaled(out + r * width, s->y + r * width, s->shared_score[r], width);
+    });
+}
+
+void sluice__moe_forward(const sluice__pass *pass, int layer, const float *x, float *out,
+                         const sluice__moe_state *state) {
+    context c = context_of(pass, layer, state);
+    int experts = c.moe->num_experts, team = experts_team(&c);
+    sluice__route(pass, layer, x, state);
+    gather(&c, state->x, x);
+#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
+    for (int e = 0; e < experts; e++) expert_forward(&c, e);
+    combine(&c, out, state->y, true);
+    if (c.shared) shared_forward(&c, x, out);
+}
+
+/* ---- backward ---- */
+
+static float dot(const float *x, const float *y, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)y[i];
+    return (float)sum;
+}
+
+/* Of n rows:  dweight = act . dact;  dact and d are scaled by the weights. */
+static void scale_rows(float *dweight, const float *weight, const float *act, float *dact, float *d, int64_t n,
+                       int64_t inner, int64_t width) {
+    SLUICE__SPLIT(sluice__team(n * (inner + width)), n, 1, {
+        for (int64_t i = range.begin; i < range.end; i++) {
+            float w = weight[i];
+            dweight[i] = dot(act + i * inner, dact + i * inner, inner);
+            for (int64_t f = 0; f < inner; f++) dact[i * inner + f] *= w;
+            for (int64_t f = 0; f < width; f++) d[i * width + f] *= w;
+        }
+    });
+}
+
+/* Weights of the rows in the order of experts, where scale_rows will put their gradients. */
+static void weights_to_rows(const context *c, float *dweight) {
+    for (int64_t j = 0; j < c->rows * c->top; j++) dweight[c->s->place[j]] = c->s->weight[j];
+}
+
+/* The rows of expert e in moe_d: from the gradient of out to that of x; dweight: from weights to their gradients. */
+static void expert_backward(const context *c, const sluice__layer_weights *g, int e) {
+    const sluice__moe_state *s = c->s;
+    const sluice__backward_state *b = &c->pass->ws->back;
+    int64_t at = s->start[e], n = s->start[e + 1] - at, width = c->width, inner = c->inner;
+    if (!n) return;
+    float *d = b->moe_d + at * width, *dact = b->dact + at * inner, *dgate_up = b->dgate_up + at * 2 * inner;
+    const float *act = s->act + at * inner, *gate_up = s->gate_up + at * 2 * inner;
+    int64_t down = e * inner * width, up = 2 * down;
+    sluice__linear_backward_input(dact, inner, d, width, c->w->expert_down + down, n, width, inner, false);
+    scale_rows(b->dweight + at, b->dweight + at, act, dact, d, n, inner, width);
+    sluice__linear_backward_weight(g->expert_down + down, NULL, d, width, act, inner, n, width, inner);
+    sluice__swiglu_backward(dgate_up, dact, gate_up, n, inner);
+    sluice__linear_backward_weight(g->expert_gate_up + up, NULL, dgate_up, 2 * inner, b->moe_x + at * width, width,
+                                   n, 2 * inner, width);
+    sluice__linear_backward_input(d, width, dgate_up, 2 * inner, c->w->expert_gate_up + up, n, 2 * inner, width,
+                                  false);
+}
+
+/* dx += gradient by way of the shared expert; moe_d and dprob are free by now. */
+static void shared_backward(const context *c, const sluice__layer_weights *g, const float *dout, const float *x,
+                            float *dx) {
+    const sluice__moe_state *s = c->s;
+    const sluice__backward_state *b = &c->pass->ws->back;
+    int64_t rows = c->rows, width = c->width, inner = c->shared;
+    sluice__linear_backward_input(b->dact, inner, dout, width, c->w->shared_down, rows, width, inner, false);
+    if (s->shared_score) {
+        float *dscore = b->dprob, *scaled = b->moe_d;
+        memcpy(scaled, dout, (size_t)(rows * width) * sizeof *scaled);
+        scale_rows(dscore, s->shared_score, s->shared_act, b->dact, scaled, rows, inner, width);
+        for (int64_t r = 0; r < rows; r++) dscore[r] *= s->shared_score[r] * (1 - s->shared_score[r]);
+        sluice__linear_backward_weight(g->shared_gate, NULL, dscore, 1, x, width, rows, 1, width);
+        sluice__linear_backward_input(dx, width, dscore, 1, c->w->shared_gate, rows, 1, width, true);
+        dout = scaled;
+    }
+    sluice__linear_backward_weight(g->shared_down, NULL, dout, width, s->shared_act, inner, rows, width, inner);
+    sluice__swiglu_backward(b->dgate_up, b->dact, s->shared_gate_up, rows, inner);
+    sluice__linear_backward_weight(g->shared_gate_up, NULL, b->dgate_up, 2 * inner, x, width, rows, 2 * inner, width);
+    sluice__linear_backward_input(dx, width, b->dgate_up, 2 * inner, c->w->shared_gate_up, rows, 2 * inner, width,
+                                  true);
+}
+
+void sluice__moe_backward(const sluice__pass *pass, int layer, const float *dout, const float *x, float *dx,
+                          const sluice__moe_state *state) {
+    context c = context_of(pass, layer, state);
+    const sluice__layer_weights *g = &pass->ws->grads.layers[layer];
+    const sluice__backward_state *b = &pass->ws->back;
+    int experts = c.moe->num_experts, team = experts_team(&c);
+    gather(&c, b->moe_x, x);
+    gather(&c, b->moe_d, dout);
+    weights_to_rows(&c, b->dweight);
+#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
+    for (int e = 0; e < experts; e++) expert_backward(&c, g, e);
+    combine(&c, dx, b->moe_d, false);
+    sluice__route_backward(pass, layer, state);
+    sluice__linear_backward_weight(g->router, NULL, b->dprob, experts, x, c.width, c.rows, experts, c.width);
+    sluice__linear_backward_input(dx, c.width, b->dprob, experts, c.w->router, c.rows, experts, c.width, true);
+    if (c.shared) shared_backward(&c, g, dout, x, dx);
+}
