@@ -29,6 +29,9 @@ enum { SLUICE_BOS_NONE, SLUICE_BOS_DOCUMENT, SLUICE_BOS_WINDOW };
 enum { SLUICE_WINDOWS_SHUFFLE, SLUICE_WINDOWS_SEQUENTIAL, SLUICE_WINDOWS_RANDOM };
 enum { SLUICE_LR_LINEAR, SLUICE_LR_COSINE, SLUICE_LR_COSINE_WITH_MIN_LR, SLUICE_LR_CONSTANT,
        SLUICE_LR_CONSTANT_WITH_WARMUP, SLUICE_LR_WARMUP_STABLE_DECAY, SLUICE_LR_WSD };
+enum { SLUICE_OPTIM_ADAMW, SLUICE_OPTIM_MUON };
+enum { SLUICE_MUON_ORIGINAL, SLUICE_MUON_MATCH_RMS_ADAMW };
+enum { SLUICE_BALANCE_GLOBAL, SLUICE_BALANCE_RUNNING, SLUICE_BALANCE_MICRO };
 enum { SLUICE_ON_SPIKE_LOG, SLUICE_ON_SPIKE_STOP, SLUICE_ON_SPIKE_SKIP, SLUICE_ON_SPIKE_REWIND };
 enum { SLUICE_ON_NAN_STOP, SLUICE_ON_NAN_SKIP, SLUICE_ON_NAN_REWIND };
 
@@ -183,6 +186,13 @@ typedef struct sluice_step_record {
     int64_t tokens;           /* input tokens seen so far, skipped batches included */
     sluice_step_verdict verdict;
     bool spike, spike_event; /* by the rule of docs/training.md */
+    bool routed;             /* the model has experts, and what follows is filled in */
+    double balance_loss, z_loss; /* sums over layers, not weighted by their coefficients and not part of `loss` */
+    double router_entropy;   /* of the routers' softmax, mean over tokens and layers, as a share of log num_experts */
+    double max_expert_load;  /* most selections of an expert relative to an even share, over all layers */
+    int dead_experts;        /* that no token of the step chose, in all layers together */
+    int num_layers, num_experts;  /* shape of: */
+    const double *expert_load;    /* [num_layers, num_experts] selections of the step; valid until the next one */
 } sluice_step_record;
 
 typedef struct sluice_eval_record {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AdamW (Loshchilov & Hutter 2019) in one pass over the flat buffers. */
+/* AdamW (Loshchilov & Hutter 2019) in one pass over the flat buffers; with Muon, what it rules is taken out of that
+ * pass. */
 #include "train/optimizer.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
+#include "model/tensors.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,25 +17,46 @@ static int by_offset(const void *a, const void *b) {
  * it: gaps hold zeros in all four buffers and stay zero. */
 static void find_runs(sluice__optimizer *o, const sluice_model *model) {
     int n = sluice_model_num_tensors(model);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        sluice_tensor_info t = sluice_model_tensor(model, i);
         o->runs[i] = (sluice__decay_run){.offset = sluice__grad_offset(model, i),
-                                         .decays = sluice_model_tensor(model, i).weight_decay};
+                                         .decays = t.weight_decay,
+                                         .muon = o->muon.on && t.hidden_matrix};
+    }
     qsort(o->runs, (size_t)n, sizeof *o->runs, by_offset);
     for (int i = 0; i < n; i++) {
         sluice__decay_run r = o->runs[i];
         r.count = (i + 1 < n ? o->runs[i + 1].offset : o->size) - r.offset;
         sluice__decay_run *last = o->num_runs ? &o->runs[o->num_runs - 1] : NULL;
-        if (last && last->decays == r.decays) last->count += r.count;
+        if (last && last->decays == r.decays && last->muon == r.muon) last->count += r.count;
         else o->runs[o->num_runs++] = r;
     }
 }
 
+static sluice_status find_matrices(sluice__optimizer *o, const sluice_model *model, sluice_error *err) {
+    int n = sluice_model_num_tensors(model);
+    int64_t most = 1;
+    o->matrices = sluice__calloc((size_t)n, sizeof *o->matrices, SLUICE__MEM_OPTIMIZER);
+    if (!o->matrices) return sluice__no_memory(err, (size_t)n * sizeof *o->matrices, "the matrices of Muon");
+    for (int i = 0; i < n; i++) {
+        sluice_tensor_info t = sluice_model_tensor(model, i);
+        if (!t.hidden_matrix) continue;
+        int64_t scratch = sluice__muon_scratch(t.shape[0], t.shape[1]);
+        o->matrices[o->num_matrices++] = (sluice__muon_matrix){sluice__grad_offset(model, i), t.shape[0], t.shape[1]};
+        most = scratch > most ? scratch : most;
+    }
+    o->scratch = sluice__calloc((size_t)most, sizeof *o->scratch, SLUICE__MEM_OPTIMIZER);
+    return o->scratch ? SLUICE_OK : sluice__no_memory(err, (size_t)most * sizeof *o->scratch, "the scratch of Muon");
+}
+
 sluice_status sluice__optimizer_new(sluice__optimizer **out, const sluice_model *model,
-                                    const sluice__adamw_options *options, sluice_error *err) {
+                                    const sluice__adamw_options *options, const sluice__muon_options *muon,
+                                    sluice_error *err) {
     *out = NULL;
     sluice__optimizer *o = sluice__calloc(1, sizeof *o, SLUICE__MEM_OPTIMIZER);
     if (!o) return sluice__no_memory(err, sizeof *o, "the optimizer");
     o->options = *options;
+    if (muon) o->muon = *muon;
     o->size = sluice__flat_size(model);
     size_t floats = (size_t)o->size;
     o->exp_avg = sluice__calloc(floats, sizeof *o->exp_avg, SLUICE__MEM_OPTIMIZER);
@@ -44,6 +67,11 @@ sluice_status sluice__optimizer_new(sluice__optimizer **out, const sluice_model 
         return sluice__no_memory(err, 2 * floats * sizeof(float), "the moments of AdamW");
     }
     find_runs(o, model);
+    sluice_status st = o->muon.on ? find_matrices(o, model, err) : SLUICE_OK;
+    if (st != SLUICE_OK) {
+        sluice__optimizer_free(o);
+        return st;
+    }
     *out = o;
     return SLUICE_OK;
 }
@@ -53,11 +81,22 @@ void sluice__optimizer_free(sluice__optimizer *o) {
     sluice__free(o->exp_avg);
     sluice__free(o->exp_avg_sq);
     sluice__free(o->runs);
+    sluice__free(o->matrices);
+    sluice__free(o->scratch);
     sluice__free(o);
 }
 
-int64_t sluice__optimizer_bytes(int64_t num_parameters) {
-    return num_parameters * 2 * (int64_t)sizeof(float);
+int64_t sluice__optimizer_bytes(const sluice_config *config, bool muon) {
+    int64_t most = 0, shape[2];
+    sluice__place place = SLUICE__FIRST_PLACE;
+    while (muon && sluice__place_next(config, &place)) {
+        if (!sluice__slot_is_hidden_matrix(place.slot) ||
+            !sluice__slot_shape(config, place.layer, place.slot, shape))
+            continue;
+        int64_t scratch = sluice__muon_scratch(shape[0], shape[1]);
+        most = scratch > most ? scratch : most;
+    }
+    return (2 * sluice_config_num_parameters(config) + most) * (int64_t)sizeof(float);
 }
 
 double sluice__grad_norm(const sluice__optimizer *o, const float *grads) {
@@ -69,10 +108,27 @@ double sluice__clip_factor(double norm, double max_norm) {
     return max_norm > 0 && factor < 1.0 ? factor : 1.0;
 }
 
+/* A matrix without gradient (an expert that no token met) still decays. */
+static void muon_steps(sluice__optimizer *o, float *params, float *grads, double lr, double grad_scale) {
+    sluice__muon c = {.lr = lr * o->muon.lr_factor,
+                      .momentum = o->muon.momentum,
+                      .weight_decay = o->muon.weight_decay,
+                      .grad_scale = grad_scale,
+                      .adjust = o->muon.adjust,
+                      .iterations = o->muon.iterations};
+    for (int i = 0; i < o->num_matrices; i++) {
+        const sluice__muon_matrix *m = &o->matrices[i];
+        sluice__muon_step(&c, params + m->offset, o->exp_avg + m->offset, grads + m->offset, m->rows, m->columns,
+                          o->scratch);
+    }
+}
+
 void sluice__optimizer_step(sluice__optimizer *o, float *params, float *grads, double lr, double grad_scale) {
     o->step++;
+    muon_steps(o, params, grads, lr, grad_scale);
     for (int i = 0; i < o->num_runs; i++) {
         const sluice__decay_run *r = &o->runs[i];
+        if (r->muon) continue;
         sluice__adamw c = {
             .lr = lr,
             .beta1 = o->options.beta1,

@@ -288,6 +288,14 @@ sluice_status sluice_train_params_check(const sluice_train_params *p, sluice_err
     if (p->max_steps < 0 && p->num_train_epochs <= 0)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "num_train_epochs: found %g, expected more than 0",
                             p->num_train_epochs);
+    if (p->muon_learning_rate > 0 && p->optim != SLUICE_OPTIM_MUON)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "muon_learning_rate: found %g, but optim is adamw",
+                            p->muon_learning_rate);
+    if (p->muon_learning_rate > 0 && p->learning_rate == 0)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "muon_learning_rate: found %g, but it follows the course of learning_rate, "
+                            "which is 0",
+                            p->muon_learning_rate);
     if (p->split == SLUICE_SPLIT_DOCUMENT && *p->validation_text)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "split: nothing can be split off where validation_text is given");

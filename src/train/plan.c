@@ -30,10 +30,9 @@ sluice_train_plan sluice_train_get_plan(const sluice_config *config, const sluic
             n = sluice_config_num_parameters(config);
     sluice_train_plan plan = {.parameters = n, .available = sluice__mem_available()};
     plan.weights = plan.gradients = times(n, (int64_t)sizeof(float));
-    plan.optimizer = sluice__optimizer_bytes(n);
-    plan.activations = cells > INT32_MAX
-                           ? INT64_MAX
-                           : sluice__workspace_bytes(config, (int)batch, (int)p->seq_len, SLUICE__TRAIN);
+    plan.optimizer = sluice__optimizer_bytes(config, p->optim == SLUICE_OPTIM_MUON);
+    plan.activations =
+        cells > INT32_MAX ? INT64_MAX : sluice__workspace_bytes(config, (int)batch, (int)p->seq_len, SLUICE__TRAIN);
     plan.activations = plus(plan.activations, times(cells, (int64_t)sizeof(float)));
     plan.data = times(times(cells, p->gradient_accumulation_steps), 4 * (int64_t)sizeof(int32_t));
     plan.total = plus(plus(plus(plan.weights, plan.gradients), plus(plan.optimizer, plan.activations)), plan.data);

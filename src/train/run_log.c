@@ -83,6 +83,26 @@ static void numbers(FILE *f, const char *key, const double *v, int n) {
     fputc(']', f);
 }
 
+static void router_numbers(sluice__run_log *log, const sluice_step_record *r) {
+    number(log->jsonl, "balance_loss", r->balance_loss);
+    number(log->jsonl, "z_loss", r->z_loss);
+    number(log->jsonl, "router_entropy", r->router_entropy);
+    number(log->jsonl, "max_expert_load", r->max_expert_load);
+    fprintf(log->jsonl, ", \"dead_experts\": %d", r->dead_experts);
+}
+
+void sluice__run_log_router(sluice__run_log *log, const sluice_step_record *r) {
+    FILE *f = log->jsonl;
+    fprintf(f, "{\"type\": \"router\", \"step\": %" PRId64 ", \"expert_load\": [", r->step);
+    for (int l = 0; l < r->num_layers; l++) {
+        fputs(l ? ", [" : "[", f);
+        for (int e = 0; e < r->num_experts; e++)
+            fprintf(f, "%s%.0f", e ? ", " : "", r->expert_load[(int64_t)l * r->num_experts + e]);
+        fputc(']', f);
+    }
+    fputs("]}\n", f);
+}
+
 void sluice__run_log_step(sluice__run_log *log, const sluice_step_record *r) {
     static const char *const verdicts[] = {"ok", "spike", "skipped", "rewound"};
     FILE *f = log->jsonl;
@@ -92,6 +112,7 @@ void sluice__run_log_step(sluice__run_log *log, const sluice_step_record *r) {
     number(f, "learning_rate", r->learning_rate);
     number(f, "tokens_per_second", r->tokens_per_second);
     fprintf(f, ", \"tokens\": %" PRId64, r->tokens);
+    if (r->routed) router_numbers(log, r);
     if (r->verdict != SLUICE_STEP_OK) fprintf(f, ", \"verdict\": \"%s\"", verdicts[r->verdict]);
     fputs("}\n", f);
     if (!log->has_board) return;
@@ -101,6 +122,13 @@ void sluice__run_log_step(sluice__run_log *log, const sluice_step_record *r) {
     if (r->tokens_per_second > 0)
         sluice__tensorboard_scalar(&log->board, "train/tokens_per_second", r->tokens_per_second);
     sluice__tensorboard_scalar(&log->board, "train/tokens", (double)r->tokens);
+    if (r->routed) {
+        sluice__tensorboard_scalar(&log->board, "router/balance_loss", r->balance_loss);
+        sluice__tensorboard_scalar(&log->board, "router/z_loss", r->z_loss);
+        sluice__tensorboard_scalar(&log->board, "router/entropy", r->router_entropy);
+        sluice__tensorboard_scalar(&log->board, "router/max_expert_load", r->max_expert_load);
+        sluice__tensorboard_scalar(&log->board, "router/dead_experts", r->dead_experts);
+    }
     sluice__tensorboard_event(&log->board, r->step);
 }
 

@@ -20,6 +20,8 @@ sluice_status sluice__run_log_open(sluice__run_log *log, const char *dir, int64_
 /* The same cut while open: the run goes back to `step`. */
 sluice_status sluice__run_log_rewind(sluice__run_log *log, const char *dir, int64_t step, sluice_error *err);
 void sluice__run_log_step(sluice__run_log *log, const sluice_step_record *r);
+/* Selections of every expert in the step, a line of its own. */
+void sluice__run_log_router(sluice__run_log *log, const sluice_step_record *r);
 void sluice__run_log_eval(sluice__run_log *log, const sluice_eval_record *r);
 void sluice__run_log_probe(sluice__run_log *log, const sluice_probe_record *r);
 /* {"type": type, "step": step, "loss": loss, "text": text} */

@@ -25,7 +25,15 @@ static sluice_status allocate(sluice_trainer *t, sluice_error *err) {
     int batch = (int)p->per_device_train_batch_size;
     sluice__adamw_options adamw = {p->adam_beta1, p->adam_beta2, p->adam_epsilon, p->weight_decay};
     size_t cells = (size_t)rows_of_a_step(t) * (size_t)t->data.seq_len;
-    SLUICE__TRY(sluice__optimizer_new(&t->optimizer, t->model, &adamw, err));
+    sluice__muon_options muon = {
+        .on = p->optim == SLUICE_OPTIM_MUON,
+        .lr_factor = p->muon_learning_rate > 0 ? p->muon_learning_rate / p->learning_rate : 1,
+        .momentum = p->muon_momentum,
+        .weight_decay = p->weight_decay,
+        .adjust = p->muon_adjust == SLUICE_MUON_ORIGINAL ? SLUICE__MUON_ORIGINAL : SLUICE__MUON_MATCH_RMS,
+        .iterations = (int)p->muon_ns_steps};
+    SLUICE__TRY(sluice__optimizer_new(&t->optimizer, t->model, &adamw, &muon, err));
+    SLUICE__TRY(sluice__router_new(&t->router, sluice_model_config(t->model), err));
     SLUICE__TRY(sluice__workspace_new(&t->workspace, t->model, batch, t->data.seq_len, SLUICE__TRAIN, err));
     SLUICE__TRY(sluice__sink_probe_new(&t->probe, sluice_model_config(t->model)->num_hidden_layers, err));
     t->grads = sluice__calloc((size_t)sluice__flat_size(t->model), sizeof *t->grads, SLUICE__MEM_GRADIENTS);
@@ -84,6 +92,7 @@ void sluice_trainer_free(sluice_trainer *t) {
     if (!t) return;
     sluice__trainer_close_dir(t);
     sluice__optimizer_free(t->optimizer);
+    sluice__router_free(t->router);
     sluice__workspace_free(t->workspace);
     sluice__sink_probe_free(t->probe);
     sluice__free(t->grads);
@@ -132,18 +141,49 @@ static int64_t fill_batch(sluice_trainer *t) {
 
 /* ---- one update ---- */
 
+/* The balance loss of several passes needs their counts before the first gradient. */
+static sluice_status begin_routing(sluice_trainer *t, sluice_error *err) {
+    static const sluice__balance kinds[] = {SLUICE__BALANCE_GLOBAL, SLUICE__BALANCE_RUNNING, SLUICE__BALANCE_MICRO};
+    int64_t passes = t->params.gradient_accumulation_steps, micro = t->params.per_device_train_batch_size;
+    sluice__balance kind = kinds[t->params.router_balance];
+    sluice__router_reset(t->router, kind, rows_of_a_step(t) * t->data.seq_len);
+    if (kind != SLUICE__BALANCE_GLOBAL || passes == 1 || t->router->aux_coef == 0) return SLUICE_OK;
+    for (int64_t i = 0; i < passes; i++) {
+        sluice__input in = sluice__trainer_input(t, i * micro, (int)micro);
+        SLUICE__TRY(sluice__count_routing(t->model, t->workspace, &in, t->router, err));
+    }
+    return SLUICE_OK;
+}
+
+static void record_routing(sluice_trainer *t) {
+    const sluice__router *r = t->router;
+    sluice__router_summary s = sluice__router_summarise(r, sluice_model_config(t->model));
+    t->last.routed = true;
+    t->last.balance_loss = r->balance_loss;
+    t->last.z_loss = r->z_loss;
+    t->last.router_entropy = s.entropy;
+    t->last.max_expert_load = s.max_load;
+    t->last.dead_experts = s.dead_experts;
+    t->last.num_layers = r->layers;
+    t->last.num_experts = r->experts;
+    t->last.expert_load = r->counts;
+}
+
 /* Gradients of the mean loss over the whole step: every micro-batch is scaled by the step's number of scored
  * tokens. */
 static sluice_status accumulate(sluice_trainer *t, double *loss, sluice_error *err) {
     int64_t scored = fill_batch(t), micro = t->params.per_device_train_batch_size;
     double scale = 1.0 / (double)(scored > 0 ? scored : 1), sum = 0;
+    if (t->router) SLUICE__TRY(begin_routing(t, err));
     for (int64_t i = 0; i < t->params.gradient_accumulation_steps; i++) {
         sluice__input in = sluice__trainer_input(t, i * micro, (int)micro);
         sluice__loss part;
-        SLUICE__TRY(sluice__loss_and_grads(t->model, t->workspace, &in, NULL, scale, t->grads, &part, err));
+        SLUICE__TRY(sluice__loss_and_grads_routed(t->model, t->workspace, &in, NULL, scale, t->router, t->grads,
+                                                  &part, err));
         sum += part.nll_sum;
     }
     *loss = sum * scale;
+    if (t->router) record_routing(t);
     return SLUICE_OK;
 }
 

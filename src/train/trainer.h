@@ -22,6 +22,7 @@ struct sluice_trainer {
     sluice__schedule schedule;
     sluice__optimizer *optimizer;
     sluice__workspace *workspace; /* of one micro-batch */
+    sluice__router *router;       /* NULL without experts */
     float *grads;                 /* flat, zero between steps */
     int32_t *tokens; /* [4, accumulation * batch, seq_len]: ids, labels, positions, key_start of a whole step */
     float *nll;      /* [batch, seq_len] of an evaluation */

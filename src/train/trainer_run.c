@@ -105,6 +105,7 @@ static sluice_status probe_now(run *r, sluice_error *err) {
     sluice_probe_record record;
     SLUICE__TRY(look(r->t, &record, err));
     if (r->writes) sluice__run_log_probe(&r->t->log, &record);
+    if (r->writes && r->t->last.routed) sluice__run_log_router(&r->t->log, &r->t->last);
     return r->call.on_probe ? r->call.on_probe(r->call.user, &record, err) : SLUICE_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training cases: logits and residuals of the first batch, its loss and every gradient summed over micro-batches,
- * then all optimiser steps: schedule, clipping, AdamW. The limits are about six times the worst that fp32 shows
- * against fp64. */
+ * router losses in all readings of balance, then all optimiser steps: schedule, clipping, AdamW and Muon. The
+ * limits are about six times the worst that fp32 shows against fp64. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -31,7 +31,7 @@ typedef struct settings {
     double clip;
     sluice__schedule schedule;
     sluice__adamw_options adamw;
-    bool muon;
+    sluice__muon_options muon;
 } settings;
 
 typedef struct training {
@@ -42,6 +42,7 @@ typedef struct training {
     settings set;
     batches data;
     sluice__workspace *ws;
+    sluice__router *router; /* NULL without experts */
     float *grads;
     sluice__results results;
 } training;
@@ -120,13 +121,36 @@ static sluice_status read_schedule(sluice__schedule *out, const sluice__json *in
     return sluice__json_int(&s, "decay", false, 0, INT32_MAX, &out->decay, err);
 }
 
+static sluice_status read_muon(settings *set, const sluice__json *optimizer, sluice_error *err) {
+    static const char *const adjusts[] = {"original", "match_rms_adamw", NULL};
+    if (!sluice__json_has(optimizer, "muon")) return SLUICE_OK;
+    sluice__json muon = sluice__json_get(optimizer, "muon");
+    double max_lr = 0;
+    int64_t iterations = 5;
+    int adjust = 0;
+    bool nesterov = true;
+    set->muon = (sluice__muon_options){.on = true};
+    SLUICE__TRY(sluice__json_real(&muon, "max_lr", true, 0, 1e3, &max_lr, err));
+    SLUICE__TRY(sluice__json_real(&muon, "momentum", true, 0, 1, &set->muon.momentum, err));
+    SLUICE__TRY(sluice__json_real(&muon, "weight_decay", true, 0, 1e3, &set->muon.weight_decay, err));
+    SLUICE__TRY(sluice__json_int(&muon, "ns_steps", false, 1, 100, &iterations, err));
+    SLUICE__TRY(sluice__json_choice(&muon, "adjust", true, adjusts, &adjust, err));
+    SLUICE__TRY(sluice__json_bool(&muon, "nesterov", false, &nesterov, err));
+    if (!nesterov)
+        return sluice__json_fail(&muon, "nesterov", err, "found false, but Muon has Nesterov momentum here");
+    set->muon.adjust = (sluice__muon_adjust)adjust;
+    set->muon.iterations = (int)iterations;
+    set->muon.lr_factor = max_lr / set->schedule.max_lr;
+    return SLUICE_OK;
+}
+
 static sluice_status read_optimizer(settings *set, const sluice__json *info, sluice_error *err) {
     sluice__json optimizer = sluice__json_get(info, "optimizer"), adamw = sluice__json_get(&optimizer, "adamw");
     sluice__json betas = sluice__json_get(&adamw, "betas");
     if (json_array_size(betas.value) != 2) return sluice__json_fail(&adamw, "betas", err, "expected two numbers");
     set->adamw.beta1 = json_number_value(json_array_get(betas.value, 0));
     set->adamw.beta2 = json_number_value(json_array_get(betas.value, 1));
-    set->muon = sluice__json_has(&optimizer, "muon");
+    SLUICE__TRY(read_muon(set, &optimizer, err));
     SLUICE__TRY(sluice__json_real(&adamw, "eps", true, 0, 1, &set->adamw.eps, err));
     return sluice__json_real(&adamw, "weight_decay", true, 0, 1e3, &set->adamw.weight_decay, err);
 }
@@ -159,24 +183,50 @@ static const int32_t *at(const training *t, const int32_t *series, int step, int
     return series ? series + ((int64_t)step * t->data.batch + row) * t->data.seq_len : NULL;
 }
 
-/* grads += gradient of the mean loss of batch `step`, micro-batch by micro-batch; *loss is that mean. */
-static sluice_status gradients(const training *t, int step, double *loss) {
+static sluice__input micro_batch(const training *t, int step, int row, int rows) {
+    return (sluice__input){rows,
+                           t->data.seq_len,
+                           at(t, t->data.ids, step, row),
+                           at(t, t->data.labels, step, row),
+                           at(t, t->data.positions, step, row),
+                           at(t, t->data.key_start, step, row)};
+}
+
+static sluice_status begin_routing(const training *t, int step, sluice__balance balance) {
+    if (!t->router) return SLUICE_OK;
+    sluice__router_reset(t->router, balance, (int64_t)t->data.batch * t->data.seq_len);
+    if (balance != SLUICE__BALANCE_GLOBAL || t->set.num_micro == 1) return SLUICE_OK;
+    for (int m = 0, row = 0; m < t->set.num_micro; row += t->set.micro_rows[m++]) {
+        sluice__input in = micro_batch(t, step, row, t->set.micro_rows[m]);
+        SLUICE__TRY(sluice__count_routing(t->model, t->ws, &in, t->router, t->run->err));
+    }
+    return SLUICE_OK;
+}
+
+/* What one step differentiates, and its parts. */
+typedef struct objective {
+    double total, ce, lbl, z;
+} objective;
+
+/* grads += gradient of the objective of batch `step`, micro-batch by micro-batch. */
+static sluice_status gradients(const training *t, int step, sluice__balance balance, objective *out) {
     int64_t scored = 0, per_step = (int64_t)t->data.batch * t->data.seq_len;
     const int32_t *labels = at(t, t->data.labels, step, 0);
     for (int64_t i = 0; i < per_step; i++) scored += labels[i] >= 0;
     double sum = 0, scale = scored ? 1.0 / (double)scored : 0;
+    SLUICE__TRY(begin_routing(t, step, balance));
     for (int m = 0, row = 0; m < t->set.num_micro; row += t->set.micro_rows[m++]) {
-        sluice__input in = {t->set.micro_rows[m],
-                            t->data.seq_len,
-                            at(t, t->data.ids, step, row),
-                            at(t, t->data.labels, step, row),
-                            at(t, t->data.positions, step, row),
-                            at(t, t->data.key_start, step, row)};
+        sluice__input in = micro_batch(t, step, row, t->set.micro_rows[m]);
         sluice__loss part;
-        SLUICE__TRY(sluice__loss_and_grads(t->model, t->ws, &in, NULL, scale, t->grads, &part, t->run->err));
+        SLUICE__TRY(sluice__loss_and_grads_routed(t->model, t->ws, &in, NULL, scale, t->router, t->grads, &part,
+                                                  t->run->err));
         sum += part.nll_sum;
     }
-    *loss = sum * scale;
+    *out = (objective){.total = sum * scale, .ce = sum * scale};
+    if (!t->router) return SLUICE_OK;
+    out->lbl = t->router->balance_loss;
+    out->z = t->router->z_loss;
+    out->total += sluice__router_objective(t->router);
     return SLUICE_OK;
 }
 
@@ -212,13 +262,54 @@ static sluice_status check_tensors(training *t, const char *prefix, const float 
     return SLUICE_OK;
 }
 
+/* The parts of the objective against the object `recorded`. */
+static sluice_status check_objective(const training *t, const char *label, const sluice__json *recorded,
+                                     const objective *got) {
+    const struct {
+        const char *key;
+        double value;
+    } parts[] = {{"total", got->total}, {"ce", got->ce}, {"lbl", got->lbl}, {"z", got->z}};
+    for (int i = 0; i < (t->router ? 4 : 1); i++) {
+        double golden = 0;
+        SLUICE__TRY(sluice__json_real(recorded, parts[i].key, true, -1e30, 1e30, &golden, t->run->err));
+        SLUICE__TRY(sluice__report_value(t->run, SLUICE_VERIFY_MAX_ABS, fabs(parts[i].value - golden), LIMIT_LOSS,
+                                         "%s%s%s", label, i ? "." : "", i ? parts[i].key : ""));
+    }
+    return SLUICE_OK;
+}
+
+static void clear_gradients(const training *t) {
+    memset(t->grads, 0, (size_t)sluice__flat_size(t->model) * sizeof *t->grads);
+}
+
 static sluice_status check_gradients(training *t) {
-    double loss, golden = 0;
+    objective got;
     sluice__json recorded = sluice__json_get(&t->info, "loss");
-    SLUICE__TRY(sluice__json_real(&recorded, "total", true, -1e30, 1e30, &golden, t->run->err));
-    SLUICE__TRY(gradients(t, 0, &loss));
-    SLUICE__TRY(sluice__report_value(t->run, SLUICE_VERIFY_MAX_ABS, fabs(loss - golden), LIMIT_LOSS, "loss"));
+    SLUICE__TRY(gradients(t, 0, SLUICE__BALANCE_GLOBAL, &got));
+    SLUICE__TRY(check_objective(t, "loss", &recorded, &got));
     return check_tensors(t, "grad.", t->grads, LIMIT_GRADIENT);
+}
+
+/* The other readings of the balance loss, where the case has them. */
+static sluice_status check_balance(training *t) {
+    static const char *const kinds[] = {"global", "running", "micro"}, *const prefixes[] = {"grad_global.",
+                                                                                            "grad_running.",
+                                                                                            "grad_micro."};
+    static const sluice__balance balances[] = {SLUICE__BALANCE_GLOBAL, SLUICE__BALANCE_RUNNING,
+                                               SLUICE__BALANCE_MICRO};
+    sluice__json all = sluice__json_get(&t->info, "balance");
+    for (int i = 0; all.value && t->router && i < 3; i++) {
+        objective got;
+        char label[32];
+        sluice__json recorded = sluice__json_get(&all, kinds[i]);
+        if (!recorded.value) continue;
+        clear_gradients(t);
+        snprintf(label, sizeof label, "loss, %s balance", kinds[i]);
+        SLUICE__TRY(gradients(t, 0, balances[i], &got));
+        SLUICE__TRY(check_objective(t, label, &recorded, &got));
+        SLUICE__TRY(check_tensors(t, prefixes[i], t->grads, LIMIT_GRADIENT));
+    }
+    return SLUICE_OK;
 }
 
 /* Largest |got - recorded| or |got / recorded - 1| over the steps; NaN when the list is too short. */
@@ -250,33 +341,50 @@ static sluice_status check_final_norms(const training *t) {
     return sluice__report_value(t->run, SLUICE_VERIFY_RELATIVE, worst, LIMIT_FINAL_NORM, "norms of all final tensors");
 }
 
-/* The optimiser's steps from the start weights; series: [3][steps] losses, gradient norms, rates. */
+/* Series of the optimiser's steps, each [steps]. */
+enum { TOTAL, CE, LBL, Z, GRAD_NORM, LR, SERIES };
+
+static sluice_status compare_series(const training *t, const double *series) {
+    static const struct {
+        const char *key, *name;
+        bool relative, routed;
+    } all[SERIES] = {{"total", "loss", false, false},       {"ce", "loss.ce", false, true},
+                     {"lbl", "loss.lbl", false, true},      {"z", "loss.z", false, true},
+                     {"grad_norm", "gradient norm", true, false}, {"lr", "learning rate", true, false}};
+    const double limits[SERIES] = {LIMIT_STEP_LOSS, LIMIT_STEP_LOSS, LIMIT_STEP_LOSS,
+                                   LIMIT_STEP_LOSS, LIMIT_STEP_NORM, LIMIT_LR};
+    int n = t->set.steps;
+    for (int i = 0; i < SERIES; i++) {
+        if (all[i].routed && !t->router) continue;
+        SLUICE__TRY(sluice__report_value(t->run, all[i].relative ? SLUICE_VERIFY_RELATIVE : SLUICE_VERIFY_MAX_ABS,
+                                         series_error(t, all[i].key, series + (int64_t)i * n, all[i].relative),
+                                         limits[i], "%s of %d steps", all[i].name, n));
+    }
+    return SLUICE_OK;
+}
+
+/* From the start weights. */
 static sluice_status steps(training *t, sluice__optimizer *o, double *series) {
     int n = t->set.steps;
-    memset(t->grads, 0, (size_t)sluice__flat_size(t->model) * sizeof *t->grads);
+    clear_gradients(t);
     for (int s = 0; s < n; s++) {
-        SLUICE__TRY(gradients(t, s, &series[s]));
-        series[n + s] = sluice__grad_norm(o, t->grads);
-        series[2 * n + s] = sluice__lr_at(&t->set.schedule, s + 1);
-        sluice__optimizer_step(o, sluice__flat_params(t->model), t->grads, series[2 * n + s],
-                               sluice__clip_factor(series[n + s], t->set.clip));
+        objective got;
+        SLUICE__TRY(gradients(t, s, SLUICE__BALANCE_GLOBAL, &got));
+        double norm = sluice__grad_norm(o, t->grads), lr = sluice__lr_at(&t->set.schedule, s + 1);
+        const double now[SERIES] = {got.total, got.ce, got.lbl, got.z, norm, lr};
+        for (int i = 0; i < SERIES; i++) series[(int64_t)i * n + s] = now[i];
+        sluice__optimizer_step(o, sluice__flat_params(t->model), t->grads, lr,
+                               sluice__clip_factor(norm, t->set.clip));
     }
-    SLUICE__TRY(sluice__report_value(t->run, SLUICE_VERIFY_MAX_ABS, series_error(t, "total", series, false),
-                                     LIMIT_STEP_LOSS, "loss of %d steps", n));
-    SLUICE__TRY(sluice__report_value(t->run, SLUICE_VERIFY_RELATIVE, series_error(t, "grad_norm", series + n, true),
-                                     LIMIT_STEP_NORM, "gradient norm of %d steps", n));
-    return sluice__report_value(t->run, SLUICE_VERIFY_RELATIVE, series_error(t, "lr", series + 2 * n, true), LIMIT_LR,
-                                "learning rate of %d steps", n);
+    return compare_series(t, series);
 }
 
 static sluice_status check_steps(training *t) {
-    if (t->set.muon)
-        return sluice__report_problem(t->run, "optimiser steps",
-                                      "the Muon optimiser is not something that this version has");
     sluice__optimizer *o = NULL;
-    double *series = sluice__calloc(3 * (size_t)t->set.steps, sizeof *series, SLUICE__MEM_OTHER);
-    sluice_status st = series ? sluice__optimizer_new(&o, t->model, &t->set.adamw, t->run->err)
-                              : sluice__no_memory(t->run->err, 3 * (size_t)t->set.steps * sizeof *series, "losses");
+    size_t count = SERIES * (size_t)t->set.steps;
+    double *series = sluice__calloc(count, sizeof *series, SLUICE__MEM_OTHER);
+    sluice_status st = series ? sluice__optimizer_new(&o, t->model, &t->set.adamw, &t->set.muon, t->run->err)
+                              : sluice__no_memory(t->run->err, count * sizeof *series, "losses");
     if (st == SLUICE_OK) st = steps(t, o, series);
     if (st == SLUICE_OK) st = check_tensors(t, "final.", sluice__flat_params(t->model), LIMIT_FINAL);
     if (st == SLUICE_OK) st = check_final_norms(t);
@@ -293,6 +401,7 @@ static sluice_status prepare(training *t) {
                             "batch.safetensors: activations of %d x %d tokens need %lld bytes", t->data.batch,
                             t->data.seq_len, (long long)need);
     SLUICE__TRY(sluice__workspace_new(&t->ws, t->model, t->data.batch, t->data.seq_len, SLUICE__TRAIN, t->run->err));
+    SLUICE__TRY(sluice__router_new(&t->router, config, t->run->err));
     size_t size = (size_t)sluice__flat_size(t->model);
     t->grads = sluice__calloc(size, sizeof *t->grads, SLUICE__MEM_GRADIENTS);
     return t->grads ? SLUICE_OK : sluice__no_memory(t->run->err, size * sizeof *t->grads, "gradients");
@@ -302,6 +411,7 @@ static sluice_status check_all(training *t) {
     SLUICE__TRY(prepare(t));
     SLUICE__TRY(check_forward(t));
     SLUICE__TRY(check_gradients(t));
+    SLUICE__TRY(check_balance(t));
     SLUICE__TRY(check_steps(t));
     return t->run->params->dump_path ? sluice__results_write(&t->results, t->run->params->dump_path, t->run->err)
                                      : SLUICE_OK;
@@ -325,6 +435,7 @@ sluice_status sluice__verify_training(const sluice__verify_run *run, sluice_mode
     st = check_all(&t);
 done:
     sluice__workspace_free(t.ws);
+    sluice__router_free(t.router);
     sluice__free(t.grads);
     sluice__results_free(&t.results);
     sluice__safetensors_close(golden);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every dense training case of the references: loss, logits, all gradients, twenty optimiser steps, final tensors. */
+/* Every training case of the references: loss, logits, all gradients, twenty optimiser steps, final tensors. */
 #include "support/reference.h"
 #include "support/test_support.h"
 
@@ -39,6 +39,15 @@ static const char *const cases[] = {
     "train/loss_mask",
     "train/accumulation",
     "train/wsd_schedule",
+    "train/muon_original",
+    "train/muon_match_rms",
+    "train/moe",
+    "train/moe_more_experts",
+    "train/moe_renormalised_shared",
+    "train/moe_g1_balance",
+    "train/switch_v_1top1",
+    "train/switch_v_4top2",
+    "train/switch_kv_4top4",
 };
 
 static void test_cases(void **state) {

@@ -69,12 +69,18 @@ typedef struct fixture {
     sluice_trainer *trainer;
 } fixture;
 
-static fixture make(sluice_train_params p, int64_t noise_from, int64_t noise_count) {
-    fixture f = {p, make_model(""), make_data(&p, noise_from, noise_count, 9), NULL};
+static fixture make_from(sluice_train_params p, const char *extra, int64_t noise_from, int64_t noise_count) {
+    fixture f = {p, make_model(extra), make_data(&p, noise_from, noise_count, 9), NULL};
     sluice_error err = {0};
     assert_ok_err(sluice_trainer_new(&f.trainer, &f.p, f.model, f.data, NULL, "test", &err), &err);
     return f;
 }
+
+static fixture make(sluice_train_params p, int64_t noise_from, int64_t noise_count) {
+    return make_from(p, "", noise_from, noise_count);
+}
+
+static fixture make_with(sluice_train_params p, const char *extra) { return make_from(p, extra, 0, 0); }
 
 static void unmake(fixture *f) {
     sluice_trainer_free(f->trainer);
@@ -161,6 +167,72 @@ static char *metrics(const char *dir) {
     }
     *out = '\0';
     return text;
+}
+
+/* Muon, and a mixture of experts with several passes an update: the run in pieces ends with the same bits and log
+ * lines. */
+static void check_resumed(sluice_train_params p, const char *extra, const char *name, const char *line) {
+    sluice_train_params q = p;
+    sluice_error err = {0};
+    snprintf(p.output_dir, sizeof p.output_dir, "%s/%s-whole", test_temp_dir(), name);
+    snprintf(q.output_dir, sizeof q.output_dir, "%s/%s-parts", test_temp_dir(), name);
+    snprintf(q.resume_from_checkpoint, sizeof q.resume_from_checkpoint, "last");
+    fixture whole = make_with(p, extra);
+    assert_ok_err(sluice_trainer_run(whole.trainer, NULL, &err), &err);
+    for (int part = 0; part < 2; part++) {
+        fixture f = make_with(q, extra);
+        assert_ok_err(sluice_trainer_begin(f.trainer, &err), &err);
+        for (int i = 0; part == 0 && i < 13; i++) assert_ok_err(sluice_trainer_step(f.trainer, NULL, &err), &err);
+        if (part == 0) assert_ok_err(sluice_trainer_save(f.trainer, &err), &err);
+        else assert_ok_err(sluice_trainer_run(f.trainer, NULL, &err), &err);
+        if (part == 1) assert_same_weights(whole.model, f.model);
+        unmake(&f);
+    }
+    char *log = metrics(p.output_dir);
+    if (!strstr(log, line)) fail_msg("%s: no %s in the log", name, line);
+    sluice__free(log);
+    unmake(&whole);
+}
+
+static void other_optimisers_and_layers_resume(void **state) {
+    (void)state;
+    sluice_train_params p = base_params();
+    p.max_steps = 30;
+    p.optim = SLUICE_OPTIM_MUON;
+    p.muon_learning_rate = 0.01;
+    check_resumed(p, "", "muon", "\"loss\"");
+    p.muon_adjust = SLUICE_MUON_ORIGINAL;
+    p.gradient_accumulation_steps = 2;
+    static const char experts[] = ", \"num_experts\": 4, \"moe_intermediate_size\": 8, \"num_shared_experts\": 1";
+    check_resumed(p, experts, "experts", "\"balance_loss\"");
+    p.optim = SLUICE_OPTIM_ADAMW;
+    p.muon_learning_rate = 0;
+    p.router_balance = SLUICE_BALANCE_RUNNING;
+    check_resumed(p, experts, "running", "\"expert_load\"");
+    check_resumed(p, ", \"switch_head\": \"v\", \"switch_experts\": 3", "switch", "\"loss\"");
+}
+
+/* The logged balance loss of one update is that of the whole batch, in one pass or in four, and so is what follows
+ * from it. */
+static void passes_do_not_change_the_balance_loss(void **state) {
+    (void)state;
+    double loss[2], balance[2];
+    for (int i = 0; i < 2; i++) {
+        sluice_train_params p = base_params();
+        p.per_device_train_batch_size = i ? 1 : 4;
+        p.gradient_accumulation_steps = i ? 4 : 1;
+        fixture f = make_with(p, ", \"num_experts\": 4, \"moe_intermediate_size\": 8, \"router_aux_loss_coef\": 0.5");
+        sluice_step_record r = {0};
+        for (int s = 0; s < 3; s++) assert_ok(sluice_trainer_step(f.trainer, &r, NULL));
+        assert_true(r.routed && r.num_layers == 2 && r.num_experts == 4);
+        double sum = 0;
+        for (int e = 0; e < 8; e++) sum += r.expert_load[e];
+        assert_true(sum == 2.0 * 4 * T * 2);
+        loss[i] = r.loss;
+        balance[i] = r.balance_loss;
+        unmake(&f);
+    }
+    assert_true(fabs(loss[0] - loss[1]) < 1e-5 && fabs(balance[0] - balance[1]) < 1e-5);
 }
 
 static void a_resumed_run_is_the_uninterrupted_one(void **state) {
@@ -432,6 +504,8 @@ int main(void) {
         cmocka_unit_test(it_learns),
         cmocka_unit_test(micro_batches_equal_one_batch),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one),
+        cmocka_unit_test(other_optimisers_and_layers_resume),
+        cmocka_unit_test(passes_do_not_change_the_balance_loss),
         cmocka_unit_test(foreign_and_damaged_checkpoints_are_refused),
         cmocka_unit_test(old_checkpoints_go_only_after_new_ones_came),
         cmocka_unit_test(spikes_are_handled_as_asked),
