@@ -39,6 +39,8 @@ typedef struct sluice_bench_train_params {
     int steps, warmup; /* timed steps and steps before them, of every gate, in turn */
 } sluice_bench_train_params;
 sluice_bench_train_params sluice_bench_train_default(void); /* 124M:4x64, all three gates, 8 steps, 2 warmup */
+/* What sluice_bench_train would refuse: words it does not know, counts, models that do not fit into memory together. */
+sluice_status sluice_bench_train_check(const sluice_bench_train_params *p, sluice_error *err);
 
 typedef struct sluice_bench_train_row {
     const char *shape, *gate;

@@ -104,7 +104,8 @@ static sluice_status bench_shape(const options *o, const char *shape, json_t *ro
     sluice_bench_train_row r[SLUICE_BENCH_GATES];
     sluice_bench_machine after;
     int count;
-    sluice_status st = sluice_bench_machine_run(m, err);
+    sluice_status st = sluice_bench_train_check(&p, err);
+    if (st == SLUICE_OK) st = sluice_bench_machine_run(m, err);
     if (st == SLUICE_OK) st = sluice_bench_train(&p, r, &count, err);
     if (st == SLUICE_OK) st = sluice_bench_machine_run(&after, err);
     if (st != SLUICE_OK) return st;
@@ -127,7 +128,8 @@ static int bench_train(const options *o, sluice_error *err) {
     for (; *shapes; shapes++) {
         if (bench_shape(o, *shapes, rows, &m, err) == SLUICE_OK) continue;
         json_decref(rows);
-        return cli_fail("bench", err);
+        cli_fail("bench", err);
+        return err->code == SLUICE_ERR_ARGUMENT ? CLI_USAGE : CLI_FAILED;
     }
     return rows ? print_json(json_pack("{s:o, s:o}", "machine", machine_json(&m), "train", rows)) : CLI_OK;
 }

@@ -54,17 +54,38 @@ static void runner_free(runner *r) {
     sluice__free(r->step_seconds);
 }
 
-static sluice_status make_model(runner *r, const shape *s, int seq_len, sluice_error *err) {
+static sluice_status config_of(sluice_config *config, const char *gate, const shape *s, int seq_len, sluice_error *err) {
     char json[512];
-    bool gated = strcmp(r->gate, "none") != 0;
+    bool gated = strcmp(gate, "none") != 0;
     snprintf(json, sizeof json,
              "{%s, \"use_qk_norm\": false, \"tie_word_embeddings\": true, \"gate_position\": \"%s\", "
              "\"gate_granularity\": \"%s\"}",
-             s->options, gated ? "sdpa" : "none", gated ? r->gate : "elementwise");
+             s->options, gated ? "sdpa" : "none", gated ? gate : "elementwise");
     sluice_train_params params = sluice_train_params_default();
     params.seq_len = seq_len;
+    return sluice_train_model_config(config, NULL, &params, json, 0, err);
+}
+
+/* Weights, gradients, moments and activations of all models at once. */
+static sluice_status check_memory(const runner *r, int count, const shape *s, int batch, int seq_len, sluice_error *err) {
+    double need = 0, have = (double)sluice__mem_available();
+    char need_text[32], have_text[32];
+    for (int g = 0; g < count; g++) {
+        sluice_config config;
+        SLUICE__TRY(config_of(&config, r[g].gate, s, seq_len, err));
+        need += 16.0 * (double)sluice_config_num_parameters(&config) +
+                (double)sluice__workspace_bytes(&config, batch, seq_len, SLUICE__TRAIN);
+        sluice_config_free(&config);
+    }
+    if (need <= have) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_MEMORY,
+                        "%d models in training need %s, but %s are available: give fewer gates or a smaller shape", count,
+                        sluice__format_bytes(need_text, need), sluice__format_bytes(have_text, have));
+}
+
+static sluice_status make_model(runner *r, const shape *s, int seq_len, sluice_error *err) {
     sluice_config config;
-    SLUICE__TRY(sluice_train_model_config(&config, NULL, &params, json, 0, err));
+    SLUICE__TRY(config_of(&config, r->gate, s, seq_len, err));
     sluice_status st = sluice_model_new(&r->model, &config, 1, err);
     sluice_config_free(&config);
     return st;
@@ -178,17 +199,30 @@ static sluice_status parse_gates(const char *text, runner *r, int *count, sluice
         text ? text : "", SLUICE_BENCH_GATES);
 }
 
+static sluice_status parse(const sluice_bench_train_params *p, const shape **s, int *batch, int *seq_len, runner *r,
+                           int *count, sluice_error *err) {
+    *count = 0;
+    SLUICE__TRY(parse_shape(p->shape, s, batch, seq_len, err));
+    SLUICE__TRY(parse_gates(p->gates, r, count, err));
+    if (p->steps < 1 || p->steps > 100000 || p->warmup < 0)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "steps: found %d (warmup %d), expected at least 1 (0)", p->steps,
+                            p->warmup);
+    return check_memory(r, *count, *s, *batch, *seq_len, err);
+}
+
+sluice_status sluice_bench_train_check(const sluice_bench_train_params *p, sluice_error *err) {
+    runner r[SLUICE_BENCH_GATES];
+    const shape *s;
+    int batch, seq_len, count;
+    return parse(p, &s, &batch, &seq_len, r, &count, err);
+}
+
 sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_bench_train_row *rows, int *count,
                                  sluice_error *err) {
     runner r[SLUICE_BENCH_GATES] = {0};
     const shape *s;
     int batch, seq_len;
-    *count = 0;
-    SLUICE__TRY(parse_shape(p->shape, &s, &batch, &seq_len, err));
-    SLUICE__TRY(parse_gates(p->gates, r, count, err));
-    if (p->steps < 1 || p->steps > 100000 || p->warmup < 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "steps: found %d (warmup %d), expected at least 1 (0)",
-                            p->steps, p->warmup);
+    SLUICE__TRY(parse(p, &s, &batch, &seq_len, r, count, err));
     sluice_status st = run_all(r, *count, s, p, batch, seq_len, err);
     for (int g = 0; g < *count; g++) {
         if (st == SLUICE_OK) rows[g] = result(&r[g], p->shape, batch, seq_len);

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice bench: what it reports as JSON, and what it refuses. */
+#include "support/test_support.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int bench(const char *options, char **output) {
+    char command[512];
+    snprintf(command, sizeof command, "%s bench %s", SLUICE_PROGRAM, options);
+    return test_run(command, output);
+}
+
+static double positive(const json_t *object, const char *key) {
+    double v = json_number_value(json_object_get(object, key));
+    if (!(v > 0)) fail_msg("%s: found %g", key, v);
+    return v;
+}
+
+static json_t *bench_json(const char *options) {
+    char *output;
+    assert_int_equal(bench(options, &output), 0);
+    json_error_t e;
+    json_t *root = json_loads(output, 0, &e);
+    if (!root) fail_msg("%s\n%s", e.text, output);
+    free(output);
+    const json_t *machine = json_object_get(root, "machine");
+    positive(machine, "gemm_gflops");
+    positive(machine, "copy_gbs");
+    return root;
+}
+
+static void kernels_in_every_version(void **state) {
+    (void)state;
+    json_t *root = bench_json("kernels --threads 1 --seconds 0.001 --json"), *row;
+    size_t i;
+    int adamw = 0;
+    json_array_foreach(json_object_get(root, "kernels"), i, row) {
+        positive(row, "rate");
+        adamw += !strcmp(json_string_value(json_object_get(row, "name")), "adamw_f32");
+    }
+    assert_in_range(adamw, 1, 3); /* as many as this machine has levels */
+    assert_true(json_array_size(json_object_get(root, "products")) >= 10);
+    json_decref(root);
+}
+
+static void training_steps(void **state) {
+    (void)state;
+    json_t *root = bench_json("train --threads 1 --shape small:1x16 --steps 1 --warmup 0 --gates elementwise,none --json");
+    const json_t *rows = json_object_get(root, "train"), *gated = json_array_get(rows, 0), *plain = json_array_get(rows, 1);
+    assert_int_equal(json_array_size(rows), 2);
+    assert_string_equal(json_string_value(json_object_get(gated, "gate")), "elementwise");
+    /* 6 layers, D 256, F 704, V 4096, tied; the gate adds a square matrix a layer */
+    assert_int_equal(json_integer_value(json_object_get(plain, "parameters")),
+                     4096 * 256 + 256 + 6 * (4 * 256 * 256 + 3 * 256 * 704 + 2 * 256));
+    assert_int_equal(json_integer_value(json_object_get(gated, "parameters")) -
+                         json_integer_value(json_object_get(plain, "parameters")),
+                     6 * 256 * 256);
+    double rate = positive(plain, "tokens_per_second"), ms = positive(plain, "step_ms");
+    assert_true(rate * ms / 1e3 > 15.99 && rate * ms / 1e3 < 16.01);
+    positive(plain, "share_of_gemm_peak");
+    positive(plain, "adamw_over_floor");
+    json_decref(root);
+}
+
+static void wrong_usage(void **state) {
+    (void)state;
+    static const struct {
+        const char *options, *text;
+        int status;
+    } tries[] = {
+        {"", "expected kernels or train", 2},
+        {"everything", "expected kernels or train", 2},
+        {"kernels train", "expected kernels or train", 2},
+        {"kernels --seconds 0", "--seconds", 2},
+        {"kernels --seconds nan", "--seconds", 2},
+        {"train --shape small", "MODEL:BATCHxTOKENS", 2},
+        {"train --shape small:0x8", "MODEL:BATCHxTOKENS", 2},
+        {"train --shape big:1x8", "MODEL:BATCHxTOKENS", 2},
+        {"train --gates none,none,none,none", "none, headwise, elementwise", 2},
+        {"train --steps 0", "steps", 2},
+        {"train --threads -3", "--threads", 2},
+        {"train --quiet --shape 124M:9999x999999 --gates none", "available", 1},
+    };
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        char *output;
+        int status = bench(tries[i].options, &output);
+        if (status != tries[i].status || !strstr(output, tries[i].text))
+            fail_msg("bench %s: status %d\n%s", tries[i].options, status, output);
+        free(output);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_in_every_version),
+        cmocka_unit_test(training_steps),
+        cmocka_unit_test(wrong_usage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
