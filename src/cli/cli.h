@@ -48,6 +48,9 @@ bool cli_stop_requested(void *unused);
 /* Exit code of a command that stopped because it was asked to: 128 + the signal, as shells have it (130, 143). */
 int cli_stop_code(void);
 
+/* Frees the context and the strings that popt allocated for the table's POPT_ARG_STRING options (set to NULL). */
+void cli_finish(poptContext ctx, const struct poptOption *table);
+
 int cmd_bench(int argc, const char **argv);
 int cmd_generate(int argc, const char **argv);
 int cmd_info(int argc, const char **argv);

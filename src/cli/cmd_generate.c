@@ -215,9 +215,6 @@ int cmd_generate(int argc, const char **argv) {
         sluice_text_free(&r.text);
         sluice_model_free(model);
     }
-    poptFreeContext(ctx);
-    free(o.prompt);
-    free(o.prompt_file);
-    free(o.common.cpu);
+    cli_finish(ctx, table);
     return code;
 }

@@ -113,7 +113,7 @@ int cmd_verify(int argc, const char **argv) {
         params.dump_path = dump_path;
         code = verify(dir, &params, &common);
     }
-    poptFreeContext(ctx);
+    cli_finish(ctx, table);
     free(dump_path);
     return code;
 }

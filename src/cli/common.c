@@ -43,6 +43,16 @@ static const char **with_full_name(int argc, const char **argv) {
     return copy;
 }
 
+void cli_finish(poptContext ctx, const struct poptOption *table) {
+    poptFreeContext(ctx);
+    for (const struct poptOption *o = table; o->longName || o->shortName || o->arg; o++) {
+        if ((o->argInfo & POPT_ARG_MASK) != POPT_ARG_STRING) continue;
+        char **text = o->arg;
+        free(*text);
+        *text = NULL;
+    }
+}
+
 poptContext cli_parse(int argc, const char **argv, struct poptOption *table, const char *usage, const char *about,
                       const char *example, int *exit_code) {
     poptContext ctx = poptGetContext("sluice", argc, with_full_name(argc, argv), table, 0);
@@ -50,7 +60,7 @@ poptContext cli_parse(int argc, const char **argv, struct poptOption *table, con
     if (asks_for_help(argc, argv)) {
         poptPrintHelp(ctx, stdout, 0);
         printf("\n%s\n\nExample:\n%s\n", about, example);
-        poptFreeContext(ctx);
+        cli_finish(ctx, table);
         *exit_code = CLI_OK;
         return NULL;
     }
@@ -59,7 +69,7 @@ poptContext cli_parse(int argc, const char **argv, struct poptOption *table, con
     }
     if (rc == -1) return ctx;
     *exit_code = cli_usage(argv[0], "%s: %s", poptBadOption(ctx, POPT_BADOPTION_NOALIAS), poptStrerror(rc));
-    poptFreeContext(ctx);
+    cli_finish(ctx, table);
     return NULL;
 }
 

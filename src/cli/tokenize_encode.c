@@ -283,7 +283,7 @@ int tokenize_encode(int argc, const char **argv) {
                   "  sluice tokenize encode --tokenizer tok --text 'Hello, world'", &code);
     if (!ctx) return code;
     code = with_tokenizer(&o, "tokenize encode", ctx, encode);
-    poptFreeContext(ctx);
+    cli_finish(ctx, table);
     return code;
 }
 
@@ -304,6 +304,6 @@ int tokenize_decode(int argc, const char **argv) {
         "  sluice tokenize decode --tokenizer tok 9707 11 1879", &code);
     if (!ctx) return code;
     code = with_tokenizer(&o, "tokenize decode", ctx, decode);
-    poptFreeContext(ctx);
+    cli_finish(ctx, table);
     return code;
 }

@@ -183,6 +183,6 @@ int tokenize_info(int argc, const char **argv) {
         int n = tokenize_arguments(ctx, &paths);
         code = run(&o, paths, n);
     }
-    poptFreeContext(ctx);
+    cli_finish(ctx, table);
     return code;
 }

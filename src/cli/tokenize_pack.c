@@ -110,6 +110,6 @@ int tokenize_pack(int argc, const char **argv) {
     if (!ctx) return code;
     int n = tokenize_arguments(ctx, &paths);
     code = run(&o, paths, n);
-    poptFreeContext(ctx);
+    cli_finish(ctx, table);
     return code;
 }

@@ -121,6 +121,6 @@ int tokenize_train(int argc, const char **argv) {
     if (!ctx) return code;
     int n = tokenize_arguments(ctx, &paths);
     code = run(&o, paths, n);
-    poptFreeContext(ctx);
+    cli_finish(ctx, table);
     return code;
 }
