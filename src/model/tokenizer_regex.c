@@ -76,8 +76,8 @@ sluice_status sluice__regex_search(const sluice__regex *r, sluice__matcher *m, c
     *found = rc >= 0;
     if (rc >= 0) {
         const PCRE2_SIZE *at = pcre2_get_ovector_pointer(m->data);
-        *start = at[0];
-        *end = at[1] > at[0] ? at[1] : at[0]; /* \K inside a lookahead can turn them around */
+        *start = at[0] > from ? at[0] : from; /* \K could turn the three around */
+        *end = at[1] > *start ? at[1] : *start;
         return SLUICE_OK;
     }
     if (rc == PCRE2_ERROR_NOMATCH) return SLUICE_OK;
