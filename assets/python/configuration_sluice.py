@@ -35,6 +35,7 @@ class SluiceConfig(PreTrainedConfig):
     residual_clip: float = 0.0
     sdpa_norm: bool = False
     sdpa_silu: bool = False
+    mlp_type: str = "swiglu"  # gelu: no gate matrix
     gate_position: str = "none"  # sdpa, value, key, query, output
     gate_granularity: str = "elementwise"  # headwise
     gate_sharing: str = "specific"  # shared

@@ -190,14 +190,16 @@ class SluiceAttention(nn.Module):
 
 
 class SluiceMLP(nn.Module):
-    def __init__(self, dim, width):
+    def __init__(self, dim, width, gated=True):
         super().__init__()
-        self.gate_proj = nn.Linear(dim, width, bias=False)
+        self.gated = gated
+        if gated:
+            self.gate_proj = nn.Linear(dim, width, bias=False)
         self.up_proj = nn.Linear(dim, width, bias=False)
         self.down_proj = nn.Linear(width, dim, bias=False)
 
     def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x) if self.gated else F.gelu(self.up_proj(x)))
 
 
 class SluiceExperts(nn.Module):
@@ -235,7 +237,8 @@ class SluiceDecoderLayer(nn.Module):
         self.residual_clip = config.residual_clip
         self.self_attn = SluiceAttention(config, layer_idx)
         dense = not config.num_experts
-        self.mlp = SluiceMLP(config.hidden_size, config.intermediate_size) if dense else SluiceExperts(config)
+        self.mlp = (SluiceMLP(config.hidden_size, config.intermediate_size, config.mlp_type == "swiglu") if dense
+                    else SluiceExperts(config))
         names = ["input_layernorm", "post_attention_layernorm"]
         names += ["post_self_attn_layernorm", "post_mlp_layernorm"] if config.sandwich_norm else []
         for name in names:

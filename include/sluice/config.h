@@ -96,7 +96,8 @@ typedef struct sluice_layer_spec {
     bool sdpa_norm; /* RMSNorm over head_dim of every head's attention output, before the gate (one weight for all heads) */
     bool sdpa_silu; /* SiLU on the attention output, after sdpa_norm and before the gate */
     sluice_switch_spec switch_head;
-    int intermediate_size; /* SwiGLU width; unused with experts */
+    int intermediate_size; /* width of the MLP; unused with experts */
+    bool mlp_gelu;         /* down(gelu(up(x))), exact GELU, no gate matrix; else SwiGLU. JSON: mlp_type */
     sluice_moe_spec moe;
     bool sandwich_norm;    /* RMSNorm on attention and MLP outputs before the residual addition */
     float residual_clip;   /* 0 = off */

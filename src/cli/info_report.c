@@ -74,6 +74,7 @@ static json_t *layer_report(const sluice_config *c, int index) {
     set_int(o, "num_key_value_heads", l->num_key_value_heads);
     set_int(o, "head_dim", l->head_dim);
     set_int(o, "intermediate_size", l->intermediate_size);
+    set(o, "mlp_type", json_string(l->mlp_gelu ? "gelu" : "swiglu"));
     if (l->moe.num_experts) {
         set_int(o, "num_experts", l->moe.num_experts);
         set_int(o, "num_experts_per_tok", l->moe.num_experts_per_tok);

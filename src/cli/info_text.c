@@ -92,7 +92,7 @@ static void print_rope(const json_t *rope, long long head_dim) {
 
 static void print_mlp(const json_t *l) {
     if (!integer(l, "num_experts")) {
-        printf("MLP %lld\n", integer(l, "intermediate_size"));
+        printf("MLP %lld%s\n", integer(l, "intermediate_size"), strcmp(text(l, "mlp_type"), "gelu") ? "" : " with GELU");
         return;
     }
     printf("%lld of %lld experts of %lld", integer(l, "num_experts_per_tok"), integer(l, "num_experts"),

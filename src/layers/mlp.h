@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The SwiGLU feed-forward layer: out = (silu(x Wg^T) * (x Wu^T)) Wd^T. */
+/* The feed-forward layer: out = (silu(x Wg^T) * (x Wu^T)) Wd^T, or gelu(x Wu^T) Wd^T. */
 #ifndef SLUICE_LAYERS_MLP_H
 #define SLUICE_LAYERS_MLP_H
 #include "layers/workspace.h"

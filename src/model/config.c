@@ -109,7 +109,9 @@ static sluice_status read_top(sluice__config_reader *r, sluice_error *err) {
     snprintf(c->model_type, sizeof c->model_type, "%s", type);
     SLUICE__TRY(read_sizes(r, err));
     SLUICE__TRY(sluice__json_string(&r->json, "hidden_act", false, &act, err));
-    if (strcmp(act, "silu") && strcmp(act, "swish"))
+    const char *mlp = json_string_value(json_object_get(r->json.value, "mlp_type"));
+    bool gelu = mlp && !strcmp(mlp, "gelu") && r->family == &sluice__family_sluice && !strcmp(act, "gelu");
+    if (strcmp(act, "silu") && strcmp(act, "swish") && !gelu)
         return sluice__json_fail(&r->json, "hidden_act", err,
                                  "\"%.40s\" is not supported by this version, only silu", act);
     c->tie_word_embeddings = d->tie_word_embeddings;

@@ -55,7 +55,7 @@ static int write_common(json_t *o, const sluice_config *c) {
            set_int(o, "num_hidden_layers", c->num_hidden_layers) |
            set_int(o, "num_attention_heads", l->num_attention_heads) |
            set_int(o, "num_key_value_heads", l->num_key_value_heads) | set_int(o, "head_dim", l->head_dim) |
-           set_text(o, "hidden_act", "silu") |
+           set_text(o, "hidden_act", l->mlp_gelu ? "gelu" : "silu") |
            set_int(o, "max_position_embeddings", c->max_position_embeddings) |
            set_real(o, "rms_norm_eps", c->rms_norm_eps) |
            set_real(o, "initializer_range", c->initializer_range) |
@@ -93,7 +93,7 @@ static int write_attention_bias(json_t *o, const sluice_config *c) {
 
 /* No part that is ours alone. */
 static bool plain_block(const sluice_layer_spec *l) {
-    return !l->moe.num_experts && l->switch_head.head == SLUICE_SWITCH_NONE && !l->sandwich_norm &&
+    return !l->mlp_gelu && !l->moe.num_experts && l->switch_head.head == SLUICE_SWITCH_NONE && !l->sandwich_norm &&
            l->residual_clip == 0 && !l->sdpa_norm && !l->sdpa_silu && l->rope.enabled;
 }
 
@@ -174,6 +174,7 @@ static int write_native(json_t *o, const sluice_config *c) {
            set_bool(o, "qkv_bias", l->qkv_bias) | set_bool(o, "o_bias", l->o_bias) |
            set_bool(o, "sandwich_norm", l->sandwich_norm) | set_real(o, "residual_clip", (double)l->residual_clip) |
            set_bool(o, "sdpa_norm", l->sdpa_norm) | set_bool(o, "sdpa_silu", l->sdpa_silu) |
+           set_text(o, "mlp_type", l->mlp_gelu ? "gelu" : "swiglu") |
            sluice__gate_to_json(o, &l->gate) | write_switch(o, &l->switch_head) | write_experts(o, c);
 }
 
@@ -210,7 +211,7 @@ static bool alike(const sluice_layer_spec *a, const sluice_layer_spec *b) {
            a->o_bias == b->o_bias && same_gate(&a->gate, &b->gate) &&
            same_switch(&a->switch_head, &b->switch_head) && same_experts(&a->moe, &b->moe) &&
            a->sdpa_norm == b->sdpa_norm && a->sdpa_silu == b->sdpa_silu &&
-           a->intermediate_size == b->intermediate_size && a->sandwich_norm == b->sandwich_norm &&
+           a->intermediate_size == b->intermediate_size && a->mlp_gelu == b->mlp_gelu && a->sandwich_norm == b->sandwich_norm &&
            a->residual_clip == b->residual_clip &&
            (!kind || (a->sliding_window == b->sliding_window && sluice__rope_equal(&a->rope, &b->rope)));
 }

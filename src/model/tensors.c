@@ -106,7 +106,7 @@ static extent mlp_extent(const sluice_config *c, int layer, sluice__slot slot) {
             expert = sparse ? m->intermediate_size : 0;
     int64_t shared = sparse ? (int64_t)m->num_shared_experts * m->intermediate_size : 0;
     switch (slot) {
-    case SLUICE__SLOT_MLP_GATE:
+    case SLUICE__SLOT_MLP_GATE: return (extent){l->mlp_gelu ? 0 : inner, width};
     case SLUICE__SLOT_MLP_UP: return (extent){inner, width};
     case SLUICE__SLOT_MLP_DOWN: return (extent){inner ? width : 0, inner};
     case SLUICE__SLOT_ROUTER: return (extent){m->num_experts, width};
@@ -180,6 +180,11 @@ bool sluice__place_next(const sluice_config *c, sluice__place *p) {
     return true;
 }
 
+/* An MLP without a gate matrix begins with its up matrix. */
+static bool begins_where_last_ends(const sluice_config *c, int layer, sluice__slot slot) {
+    return slots[slot].glued && !(slot == SLUICE__SLOT_MLP_UP && c->layers[layer].mlp_gelu);
+}
+
 /* Appends the tensor if the model has it; with out NULL it is only counted. */
 static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_config *c, sluice__place place) {
     sluice__slot slot = place.slot;
@@ -187,7 +192,8 @@ static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_co
     t.ndim = sluice__slot_shape(c, place.layer, slot, t.shape);
     if (!t.ndim) return true;
     t.count = t.shape[0] * (t.ndim == 2 ? t.shape[1] : 1);
-    if (!slots[slot].glued && place.expert <= 0) *at = (*at + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    if (!begins_where_last_ends(c, place.layer, slot) && place.expert <= 0)
+        *at = (*at + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     t.offset = *at;
     *at += t.count;
     if (out) {

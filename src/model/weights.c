@@ -51,6 +51,7 @@ static const struct {
     {SLUICE__SLOT_POST_SELF_ATTN_NORM, offsetof(sluice__layer_weights, post_self_attn_norm)},
     {SLUICE__SLOT_POST_ATTENTION_NORM, offsetof(sluice__layer_weights, post_attention_norm)},
     {SLUICE__SLOT_MLP_GATE, offsetof(sluice__layer_weights, gate_up)},
+    {SLUICE__SLOT_MLP_UP, offsetof(sluice__layer_weights, gate_up)}, /* when there is no gate matrix */
     {SLUICE__SLOT_MLP_DOWN, offsetof(sluice__layer_weights, down)},
     {SLUICE__SLOT_ROUTER, offsetof(sluice__layer_weights, router)},
     {SLUICE__SLOT_EXPERT_GATE, offsetof(sluice__layer_weights, expert_gate_up)},
@@ -62,6 +63,7 @@ static const struct {
 };
 
 static void bind_layer_tensor(sluice__layer_weights *w, sluice__slot slot, float *data) {
+    if (slot == SLUICE__SLOT_MLP_UP && w->gate_up) return;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].slot == slot) memcpy((char *)w + fields[i].field, &data, sizeof data);
 }

@@ -21,7 +21,7 @@ typedef struct sluice__layer_weights {
     float *o_proj, *o_bias;     /* [D, H*head_dim]; [D] or NULL */
     float *post_self_attn_norm; /* [D]; NULL unless sandwich_norm */
     float *post_attention_norm; /* [D] pre-norm of the MLP: post_attention_layernorm */
-    float *gate_up;             /* [2F, D] */
+    float *gate_up;             /* [2F, D]; [F, D] when mlp_gelu */
     float *down;                /* [D, F] */
     float *router;              /* [E, D]; with experts, then gate_up and down are NULL */
     float *expert_gate_up;      /* [E, 2F', D] */

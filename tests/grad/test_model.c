@@ -69,6 +69,7 @@ static const variant variants[] = {
     {"norm, silu and gate", "\"sdpa_norm\": true, \"sdpa_silu\": true, \"gate_position\": \"sdpa\"", false, false},
     {"norm and headwise gate",
      "\"sdpa_norm\": true, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"", false, false},
+    {"GELU without a gate matrix", "\"mlp_type\": \"gelu\", \"gate_position\": \"sdpa\"", false, false},
     {"headwise gate, no q/k norm",
      "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false", false, false},
     {"experts, all chosen", EXPERTS ", \"num_experts_per_tok\": 4", false, false},

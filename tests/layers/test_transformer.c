@@ -88,6 +88,7 @@ static const char *const split_models[] = {
     "\"switch_head\": \"v\", \"switch_experts\": 4, \"switch_topk\": 4, \"gate_position\": \"value\"",
     "\"gate_position\": \"output\"",
     "\"gate_position\": \"sdpa\", \"sdpa_norm\": true, \"sdpa_silu\": true",
+    "\"mlp_type\": \"gelu\"",
 };
 
 /* Every split point, one token at a time, and random splits, with two rows of different content. */

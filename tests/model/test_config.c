@@ -150,6 +150,10 @@ static const struct {
     {"{\"num_experts\": 2, \"num_experts_per_tok\": 4}", SLUICE_ERR_CONFIG, {"num_experts_per_tok"}},
     {"{\"switch_head\": \"v\", \"qkv_bias\": true}", SLUICE_ERR_CONFIG, {"qkv_bias", "switch_head"}},
     {"{\"switch_head\": \"k\"}", SLUICE_ERR_CONFIG, {"switch_head"}},
+    {"{\"mlp_type\": \"relu\"}", SLUICE_ERR_CONFIG, {"mlp_type", "gelu"}},
+    {"{\"mlp_type\": \"gelu\", \"num_experts\": 4}", SLUICE_ERR_CONFIG, {"mlp_type", "experts"}},
+    {"{\"hidden_act\": \"gelu\"}", SLUICE_ERR_CONFIG, {"hidden_act", "silu"}},
+    {"{" HF("llama") ", \"hidden_act\": \"gelu\", \"mlp_type\": \"gelu\"}", SLUICE_ERR_CONFIG, {"hidden_act"}},
     {"{\"switch_topk\": 2}", SLUICE_ERR_CONFIG, {"switch_topk"}},
     {"{\"switch_experts\": 2}", SLUICE_ERR_CONFIG, {"switch_experts"}},
 };
@@ -182,7 +186,7 @@ static void own_defaults(void **state) {
     assert_true(l->num_attention_heads == 4 && l->num_key_value_heads == 2 && l->head_dim == 16 &&
                 l->intermediate_size == 176);
     assert_true(l->qk_norm && !l->qkv_bias && !l->o_bias && !l->sandwich_norm && l->residual_clip == 0 &&
-                !l->sdpa_norm && !l->sdpa_silu);
+                !l->sdpa_norm && !l->sdpa_silu && !l->mlp_gelu);
     assert_true(l->gate.position == SLUICE_GATE_NONE && l->sliding_window == 0 && l->attention_scale == 0.25F);
     assert_true(l->rope.enabled && l->rope.theta == 10000 && l->rope.rotary_dim == 16 &&
                 l->rope.type == SLUICE_ROPE_DEFAULT);

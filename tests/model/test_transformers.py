@@ -91,6 +91,8 @@ OURS = {
     "experts_gated_shared": {"num_experts": 4, "num_shared_experts": 1, "shared_expert_gate": True, "sandwich_norm": True},
     "switch_v": {"switch_head": "v", "switch_experts": 4, "switch_topk": 2},
     "switch_kv": {"switch_head": "kv", "switch_experts": 3, "switch_topk": 3, "gate_position": "value"},
+    "gelu": {"mlp_type": "gelu"},
+    "gelu_odd": {"mlp_type": "gelu", "hidden_size": 24, "intermediate_size": 37, "head_dim": 6},
 }
 
 

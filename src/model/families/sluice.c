@@ -105,10 +105,12 @@ static sluice_status read_router_losses(sluice__config_reader *r, sluice_error *
 }
 
 static sluice_status read(sluice__config_reader *r, sluice_error *err) {
+    static const char *const mlp_types[] = {"swiglu", "gelu", NULL};
     bool qk_norm, sandwich, norm, silu, qkv_bias, o_bias;
     sluice_moe_spec moe;
     sluice_switch_spec switched;
     double clip = 0;
+    int mlp = 0;
     SLUICE__TRY(check_spelling(r, err));
     SLUICE__TRY(read_experts(r, &moe, err));
     SLUICE__TRY(read_switch(r, &switched, err));
@@ -120,6 +122,9 @@ static sluice_status read(sluice__config_reader *r, sluice_error *err) {
     SLUICE__TRY(sluice__read_flag(r, "qkv_bias", false, &qkv_bias, err));
     SLUICE__TRY(sluice__read_flag(r, "o_bias", false, &o_bias, err));
     SLUICE__TRY(sluice__json_real(&r->json, "residual_clip", false, 0, 1e30, &clip, err));
+    SLUICE__TRY(sluice__json_choice(&r->json, "mlp_type", false, mlp_types, &mlp, err));
+    if (mlp && moe.num_experts)
+        return sluice__json_fail(&r->json, "mlp_type", err, "found gelu, but experts are SwiGLU");
     if (qkv_bias && switched.head != SLUICE_SWITCH_NONE)
         return sluice__json_fail(&r->json, "qkv_bias", err, "found true, but the maps of a switch_head have no bias");
     for (int i = 0; i < r->config->num_hidden_layers; i++) {
@@ -133,6 +138,7 @@ static sluice_status read(sluice__config_reader *r, sluice_error *err) {
         l->residual_clip = (float)clip;
         l->moe = moe;
         l->switch_head = switched;
+        l->mlp_gelu = mlp == 1;
     }
     return read_gate(r, err);
 }
