@@ -6,18 +6,22 @@
 #include "sluice/session.h"
 #include "sluice/tokenizer.h"
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers that the user did not give are NaN or negative: then the model's generation_config.json decides. */
+/* Options that were not given hold these values; then the model's generation_config.json decides. */
+static const double UNSET = -INFINITY;
+static const long long UNSET_INT = INT_MIN;
+
 typedef struct options {
     cli_common common;
     char *prompt, *prompt_file;
     long long max_new_tokens, seed;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    int top_k, greedy, ignore_eos, no_special, context;
+    int top_k, context, greedy, ignore_eos, no_special;
 } options;
 
 typedef struct run {
@@ -25,16 +29,24 @@ typedef struct run {
     sluice_decode_stream *stream;
     sluice_text text; /* all generated text; bytes [0, shown) are printed */
     size_t shown;
+    const char *echo; /* the prompt, printed in front of the first token; NULL = not or no longer */
     bool print;
     double logprob;
     sluice_error err;
 } run;
 
+static void print_echo(run *r) {
+    if (r->echo) fputs(r->echo, stdout);
+    r->echo = NULL;
+}
+
 static int deliver(void *user, int32_t token, double logprob) {
     run *r = user;
     r->logprob += logprob;
     if (sluice_decode_stream_push(r->stream, token, &r->text, &r->err) != SLUICE_OK) return 1;
-    if (!r->print || r->text.size == r->shown) return 0;
+    if (!r->print) return 0;
+    print_echo(r);
+    if (r->text.size == r->shown) return 0;
     fwrite(r->text.data + r->shown, 1, r->text.size - r->shown, stdout);
     fflush(stdout);
     r->shown = r->text.size;
@@ -82,15 +94,15 @@ static sluice_status encode_prompt(const options *o, const run *r, const sluice_
 }
 
 static void choose_sampling(const options *o, sluice_sampling_params *s) {
-    bool asked = !isnan(o->temperature) || o->top_k >= 0 || !isnan(o->top_p) || !isnan(o->min_p);
+    bool asked = o->temperature != UNSET || o->top_k != UNSET_INT || o->top_p != UNSET || o->min_p != UNSET;
     if (asked && s->temperature == 0) s->temperature = 1;
-    if (!isnan(o->temperature)) s->temperature = o->temperature;
-    if (o->top_k >= 0) s->top_k = o->top_k;
-    if (!isnan(o->top_p)) s->top_p = o->top_p;
-    if (!isnan(o->min_p)) s->min_p = o->min_p;
-    if (!isnan(o->repetition_penalty)) s->repetition_penalty = o->repetition_penalty;
-    if (!isnan(o->presence_penalty)) s->presence_penalty = o->presence_penalty;
-    if (!isnan(o->frequency_penalty)) s->frequency_penalty = o->frequency_penalty;
+    if (o->temperature != UNSET) s->temperature = o->temperature;
+    if (o->top_k != UNSET_INT) s->top_k = o->top_k;
+    if (o->top_p != UNSET) s->top_p = o->top_p;
+    if (o->min_p != UNSET) s->min_p = o->min_p;
+    if (o->repetition_penalty != UNSET) s->repetition_penalty = o->repetition_penalty;
+    if (o->presence_penalty != UNSET) s->presence_penalty = o->presence_penalty;
+    if (o->frequency_penalty != UNSET) s->frequency_penalty = o->frequency_penalty;
     if (o->greedy) s->temperature = 0;
     s->seed = (uint64_t)o->seed;
 }
@@ -138,16 +150,19 @@ static sluice_status generate(const options *o, const char *path, const sluice_m
     SLUICE__TRY_GOTO(encode_prompt(o, r, config, &ids, err), out);
     sluice_generate_params p = sluice_generate_params_default();
     p.sampling = defaults.sampling;
-    p.max_new_tokens = o->max_new_tokens > 0 ? o->max_new_tokens
-                                             : defaults.max_new_tokens > 0 ? defaults.max_new_tokens : p.max_new_tokens;
+    if (defaults.max_new_tokens > 0) p.max_new_tokens = defaults.max_new_tokens;
+    if (o->max_new_tokens != UNSET_INT) p.max_new_tokens = o->max_new_tokens;
     p.eos_ids = defaults.eos_ids;
     p.num_eos = o->ignore_eos ? 0 : defaults.num_eos;
     p.on_token = deliver;
     p.user = r;
     sluice_session_params sp = sluice_session_params_default();
-    sp.capacity = o->context;
+    sp.capacity = o->context == UNSET_INT ? 0 : o->context;
+    if (sp.capacity > config->max_position_embeddings && !o->common.quiet)
+        fprintf(stderr, "warning: --context %d is beyond the model's max_position_embeddings of %d\n", sp.capacity,
+                config->max_position_embeddings);
     SLUICE__TRY_GOTO(sluice_session_new(&session, model, &sp, err), out);
-    if (r->print && o->prompt) fputs(o->prompt, stdout);
+    r->echo = r->print ? o->prompt : NULL;
     SLUICE__TRY_GOTO(sluice_generate(session, ids.data, (int64_t)ids.count, &p, &result, err), out);
     if (r->err.code != SLUICE_OK) {
         *err = r->err;
@@ -155,6 +170,7 @@ static sluice_status generate(const options *o, const char *path, const sluice_m
         goto out;
     }
     SLUICE__TRY_GOTO(sluice_decode_stream_finish(r->stream, &r->text, err), out);
+    print_echo(r);
     if (r->print && r->text.size > r->shown) fwrite(r->text.data + r->shown, 1, r->text.size - r->shown, stdout);
     *exit_code = print_result(o, r, &ids, &result);
 out:
@@ -164,9 +180,22 @@ out:
     return st;
 }
 
+static int check_options(const options *o) {
+    if (o->max_new_tokens != UNSET_INT && o->max_new_tokens < 1)
+        return cli_usage("generate", "--max-new-tokens: found %lld, expected >= 1", o->max_new_tokens);
+    if (o->context != UNSET_INT && o->context < 1)
+        return cli_usage("generate", "--context: found %d, expected >= 1", o->context);
+    if (o->top_k != UNSET_INT && o->top_k < 0) return cli_usage("generate", "--top-k: found %d, expected >= 0", o->top_k);
+    if (o->seed < 0) return cli_usage("generate", "--seed: found %lld, expected >= 0", o->seed);
+    if (o->greedy && o->temperature != UNSET)
+        return cli_usage("generate", "--greedy and --temperature exclude each other");
+    return CLI_OK;
+}
+
 int cmd_generate(int argc, const char **argv) {
-    options o = {.max_new_tokens = 0, .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN,
-                 .presence_penalty = NAN, .frequency_penalty = NAN, .top_k = -1};
+    options o = {.max_new_tokens = UNSET_INT, .temperature = UNSET, .top_p = UNSET, .min_p = UNSET,
+                 .repetition_penalty = UNSET, .presence_penalty = UNSET, .frequency_penalty = UNSET, .top_k = (int)UNSET_INT,
+                 .context = (int)UNSET_INT};
     struct poptOption table[] = {
         {"prompt", 'p', POPT_ARG_STRING, &o.prompt, 0, "text to continue (default: read standard input)", "TEXT"},
         {"prompt-file", 'f', POPT_ARG_STRING, &o.prompt_file, 0, "file that holds it; - is standard input", "FILE"},
@@ -201,9 +230,7 @@ int cmd_generate(int argc, const char **argv) {
     if (!path) code = cli_usage(argv[0], "which model? Give its directory");
     else if (poptPeekArg(ctx)) code = cli_usage(argv[0], "one model only, found also \"%s\"", poptPeekArg(ctx));
     else if (o.prompt && o.prompt_file) code = cli_usage(argv[0], "--prompt and --prompt-file exclude each other");
-    else if (o.max_new_tokens < 0) code = cli_usage(argv[0], "--max-new-tokens: found %lld, expected >= 1", o.max_new_tokens);
-    else if (o.context < 0) code = cli_usage(argv[0], "--context: found %d, expected >= 1", o.context);
-    else if ((code = cli_start(&o.common)) == CLI_OK) {
+    else if ((code = check_options(&o)) == CLI_OK && (code = cli_start(&o.common)) == CLI_OK) {
         run r = {.print = !o.common.json};
         sluice_error err = {0};
         sluice_model *model = NULL;

@@ -5,8 +5,11 @@
 #include "sluice/study.h"
 #include <math.h>
 #include <stdio.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const long long UNSET = LLONG_MIN; /* an option that was not given */
 
 typedef struct options {
     cli_common common;
@@ -162,14 +165,15 @@ static int dispatch(options *o, poptContext ctx) {
     if (o->report) return redraw(o->report);
     int code = collect_texts(o, ctx, texts, 256);
     if (code != CLI_OK) return code;
-    if (o->max_steps < 0) return cli_usage("study", "--max-steps: found %lld, expected at least 1", o->max_steps);
+    if (o->max_steps != UNSET && o->max_steps < 1)
+        return cli_usage("study", "--max-steps: found %lld, expected at least 1", o->max_steps);
     if (!parse_parallel(o))
         return cli_usage("study", "--parallel-arms: found \"%s\", expected 1..1024 or auto", o->parallel);
     if (o->recipe) o->params.recipe = o->recipe;
     o->params.output_dir = o->output;
     o->params.seeds = o->seeds;
     o->params.arms = o->arms;
-    o->params.max_steps = o->max_steps;
+    o->params.max_steps = o->max_steps == UNSET ? 0 : o->max_steps;
     o->params.overwrite = o->overwrite;
     o->params.stop_requested = cli_stop_requested;
     return run(o);
@@ -189,7 +193,7 @@ static void free_options(options *o) {
 }
 
 int cmd_study(int argc, const char **argv) {
-    options o = {.params = sluice_study_params_default()};
+    options o = {.params = sluice_study_params_default(), .max_steps = UNSET};
     struct poptOption table[] = {
         {"recipe", 'r', POPT_ARG_STRING, &o.recipe, 0, "built-in recipe or a JSON file (default: quick)", "NAME|FILE"},
         {"text", 't', POPT_ARG_ARGV, &o.texts, 0,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program: finds the command and hands over. */
 #include "cli/cli.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,16 +23,23 @@ static const command commands[] = {
 };
 
 static int help(FILE *out) {
-    fprintf(out, "Sluice %s: train, run, measure and serve language models with gated attention.\n\n"
+    fprintf(out, "Sluice %s: train, run and measure language models with gated attention.\n\n"
                  "usage: sluice COMMAND [OPTIONS]\n\ncommands:\n", SLUICE_VERSION);
     for (const command *c = commands; c->name; c++) fprintf(out, "  %-10s %s\n", c->name, c->about);
     fprintf(out, "\n`sluice COMMAND --help` shows options, defaults and an example.\n");
     return out == stdout ? CLI_OK : CLI_USAGE;
 }
 
+/* A result that could not be written (a full disk, a closed pipe) is a failure, whatever the command thought of it. */
+static int written(int code) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    fprintf(stderr, "sluice: cannot write to standard output: %s\n", strerror(errno));
+    return code == CLI_OK ? CLI_FAILED : code;
+}
+
 int main(int argc, const char **argv) {
     if (argc < 2) return help(stderr);
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return help(stdout);
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return written(help(stdout));
     if (!strcmp(argv[1], "--version")) return printf("sluice %s\n", SLUICE_VERSION) < 0;
     for (const command *c = commands; c->name; c++) {
         if (strcmp(c->name, argv[1])) continue;

@@ -59,8 +59,8 @@ sluice_status sluice_generate(sluice_session *s, const int32_t *prompt, int64_t 
                             (long long)p.max_new_tokens);
     int64_t room = (int64_t)sluice_session_capacity(s) - sluice_session_length(s) - n + 1; /* the last one needs no place */
     if (n < 1 || room < 1)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a prompt of %lld tokens behind %d does not fit the context of %d",
-                            (long long)n, sluice_session_length(s), sluice_session_capacity(s));
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the prompt: found %lld tokens, expected 1..%lld (the context has %d places, %d are taken)",
+                            (long long)n, (long long)(room + n - 1), sluice_session_capacity(s), sluice_session_length(s));
     int64_t most = p.max_new_tokens < room ? p.max_new_tokens : room;
     int vocab = sluice_model_config(sluice_session_model(s))->vocab_size;
     sluice_sampler *sampler = NULL;

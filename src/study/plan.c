@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -128,10 +129,13 @@ static sluice_status open_arm(const char *dir, const sluice__recipe *recipe, con
     return st;
 }
 
-static sluice_status remove_old(const char *dir, sluice_error *err) {
-    static const char *const names[] = {"arms", "results.json", "results.csv", "report.html"};
-    for (int i = 0; i < 4; i++) {
-        char *path = sluice__path_join(dir, names[i]);
+/* What a study writes into its directory, besides the lock. */
+static const char *const study_files[] = {"arms", "results.json", "results.csv", "report.html"};
+enum { STUDY_FILES = sizeof study_files / sizeof *study_files };
+
+sluice_status sluice__plan_remove(const char *dir, sluice_error *err) {
+    for (int i = 0; i < STUDY_FILES; i++) {
+        char *path = sluice__path_join(dir, study_files[i]);
         if (!path) return sluice__no_memory(err, strlen(dir), "a path");
         sluice_status st = SLUICE_OK;
         if (sluice__is_dir(path))
@@ -144,10 +148,60 @@ static sluice_status remove_old(const char *dir, sluice_error *err) {
     return SLUICE_OK;
 }
 
+static sluice_status foreign(const char *path, sluice_error *err) {
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                        "%s: was not written by a study, and this one would replace it; give another output directory",
+                        path);
+}
+
+/* arms/: nothing but directories with a plan. */
+static sluice_status check_arms(const char *arms, bool *ours, sluice_error *err) {
+    DIR *d = opendir(arms);
+    if (!d) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot read: %s", arms, strerror(errno));
+    sluice_status st = SLUICE_OK;
+    for (struct dirent *e; st == SLUICE_OK && (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        char *path = sluice__asprintf("%s/%s", arms, e->d_name), *plan = sluice__asprintf("%s/%s/plan.json", arms, e->d_name);
+        if (!path || !plan) st = sluice__no_memory(err, strlen(arms), "a path");
+        else if (!sluice__is_file(plan)) st = foreign(path, err);
+        else *ours = true;
+        sluice__free(path);
+        sluice__free(plan);
+    }
+    closedir(d);
+    return st;
+}
+
+static sluice_status check_results(const char *results, bool *ours, sluice_error *err) {
+    json_t *root = NULL;
+    const char *format = NULL;
+    if (sluice__json_load(&root, results, NULL) == SLUICE_OK) format = json_string_value(json_object_get(root, "format"));
+    *ours = format && !strncmp(format, "sluice-study-", 13);
+    json_decref(root);
+    return *ours ? SLUICE_OK : foreign(results, err);
+}
+
+/* Refuses a directory in which files of somebody else bear the names of ours. */
+static sluice_status check_directory(const char *dir, sluice_error *err) {
+    char *paths[STUDY_FILES];
+    sluice_status st = SLUICE_OK;
+    bool ours = false;
+    for (int i = 0; i < STUDY_FILES; i++)
+        if (!(paths[i] = sluice__path_join(dir, study_files[i]))) st = sluice__no_memory(err, strlen(dir), "a path");
+    if (st == SLUICE_OK && sluice__is_file(paths[0])) st = foreign(paths[0], err);
+    if (st == SLUICE_OK && sluice__is_dir(paths[0])) st = check_arms(paths[0], &ours, err);
+    if (st == SLUICE_OK && sluice__is_file(paths[1])) st = check_results(paths[1], &ours, err);
+    for (int i = 2; i < STUDY_FILES && st == SLUICE_OK; i++)
+        if (!ours && sluice__is_file(paths[i])) st = foreign(paths[i], err);
+    for (int i = 0; i < STUDY_FILES; i++) sluice__free(paths[i]);
+    return st;
+}
+
 sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, const sluice__material *material,
                                  bool overwrite, sluice_error *err) {
-    if (overwrite) return remove_old(dir, err);
-    for (int a = 0; a < recipe->num_arms; a++) SLUICE__TRY(open_arm(dir, recipe, material, a, false, err));
+    SLUICE__TRY(check_directory(dir, err));
+    for (int a = 0; !overwrite && a < recipe->num_arms; a++)
+        SLUICE__TRY(open_arm(dir, recipe, material, a, false, err));
     return SLUICE_OK;
 }
 

@@ -13,7 +13,8 @@ sluice_status sluice__study_lock_take(sluice__study_lock *lock, const char *dir,
 void sluice__study_lock_release(sluice__study_lock *lock);
 
 /* Refuses a directory whose arms were made with other settings or data, naming the first difference; arms and seeds may
- * be added. With overwrite, what an earlier study left is removed instead. */
+ * be added. With overwrite an earlier study is accepted, whatever its settings. Files of somebody else under our names are
+ * refused in any case. Changes nothing. */
 sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, const sluice__material *material,
                                  bool overwrite, sluice_error *err);
 /* Writes the plans of arms that have none. */
@@ -21,4 +22,6 @@ sluice_status sluice__plan_write(const char *dir, const sluice__recipe *recipe, 
                                  sluice_error *err);
 /* Dotted path of the first place where a and b differ and both values as short text; false when they are equal. */
 bool sluice__json_difference(const json_t *a, const json_t *b, char path[256], char a_text[64], char b_text[64]);
+/* Removes what an earlier study left in the directory. */
+sluice_status sluice__plan_remove(const char *dir, sluice_error *err);
 #endif

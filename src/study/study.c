@@ -76,7 +76,7 @@ static void queue_jobs(study *s) {
     for (int seed = 0; seed < s->recipe.num_seeds; seed++)
         for (int arm = 0; arm < s->recipe.num_arms; arm++) {
             int at = arm * s->recipe.num_seeds + seed;
-            if (!sluice__job_recall(&s->jobs[at])) s->order[s->num_todo++] = at;
+            if (s->params->overwrite || !sluice__job_recall(&s->jobs[at])) s->order[s->num_todo++] = at;
         }
     if (s->num_todo < s->num_jobs)
         sluice__log(SLUICE_LOG_INFO, "%s: %d of %d runs are complete, going on with the others", s->dir,
@@ -252,6 +252,7 @@ static sluice_status run_study(study *s, sluice_study_summary *out, sluice_error
     make_jobs(s);
     if (st == SLUICE_OK) queue_jobs(s);
     if (st == SLUICE_OK) st = share_out(s, err);
+    if (st == SLUICE_OK && s->params->overwrite) st = sluice__plan_remove(s->dir, err); /* nothing can be refused now */
     if (st == SLUICE_OK) st = sluice__plan_write(s->dir, &s->recipe, &s->material, err);
     if (st == SLUICE_OK) st = run_all(s, err);
     if (st == SLUICE_OK) st = write_results(s, out, err);
