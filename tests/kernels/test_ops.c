@@ -247,6 +247,22 @@ static void adamw_follows_the_definition(void **state) {
     sluice__free(g);
 }
 
+/* Vector versions flush moments below the smallest normal float and leave the mode of the processor as it was. */
+static void adamw_flushes_denormals(void **state) {
+    (void)state;
+    for (int l = 1; l < LEVELS; l++) {
+        if (!select_level(l)) continue;
+        float p[20], m[20], v[20], g[20] = {0};
+        for (int i = 0; i < 20; i++) p[i] = 1, m[i] = v[i] = 1e-41f;
+        sluice__adamw c = {0.1, 0.9, 0.95, 1e-8, 0, 1, 5, false};
+        sluice__adamw_step(&c, p, m, v, g, 20);
+        for (int i = 0; i < 20; i++) assert_true(m[i] == 0 && v[i] == 0 && p[i] == 1);
+        volatile float small = 1e-41f;
+        assert_true(small * 0.5f > 0);
+    }
+    assert_ok(sluice_cpu_select(NULL, NULL));
+}
+
 static double exact_nll(const float *x, int64_t vocab, int32_t label) {
     long double sum = 0, max = -INFINITY;
     for (int64_t i = 0; i < vocab; i++)
@@ -366,6 +382,7 @@ int main(void) {
         cmocka_unit_test(parallel_region_runs_alone),
         cmocka_unit_test(callers_in_parallel),
         cmocka_unit_test(adamw_follows_the_definition),
+        cmocka_unit_test(adamw_flushes_denormals),
         cmocka_unit_test(softmax_of_large_vocabularies),
         cmocka_unit_test(softmax_corner_cases),
         cmocka_unit_test(first_nonfinite_is_the_first_of_all_parts),

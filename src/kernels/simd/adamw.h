@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AdamW in one pass: body for one vec_<isa>.h. Formulas: adamw.c. */
+/* AdamW in one pass: body for one vec_<isa>.h. Formulas: adamw.c. Moments of parameters whose gradient stays 0,
+ * such as embeddings of rare tokens, decay into denormals, and rounding keeps them there; some processors take a
+ * hundred cycles for each operation on one. They are flushed to 0. */
 #include "kernels/kernels.h"
 
 VEC_INLINE void adamw_step(const sluice__adamw_factors *c, float *p, float *m, float *v, float *g, bool zero_grad,
@@ -24,6 +26,8 @@ VEC_INLINE void adamw_pass(const sluice__adamw_factors *c, float *p, float *m, f
 }
 
 void VEC_KERNEL(adamw_f32)(const sluice__adamw_factors *c, float *p, float *m, float *v, float *g, int64_t count) {
+    unsigned mode = vec_flush_denormals();
     if (c->zero_grad) adamw_pass(c, p, m, v, g, true, count);
     else adamw_pass(c, p, m, v, g, false, count);
+    vec_set_mode(mode);
 }

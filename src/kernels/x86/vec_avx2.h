@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thin layer over AVX2 with FMA: the vocabulary in which the bodies in simd/ are written. vec_avx512.h has the same names. */
+/* A thin layer over AVX2 with FMA: the vocabulary in which the bodies in simd/ are written. vec_avx512.h has the same
+ * names. */
 #ifndef SLUICE_KERNELS_X86_VEC_AVX2_H
 #define SLUICE_KERNELS_X86_VEC_AVX2_H
 #include <immintrin.h>
@@ -92,6 +93,15 @@ VEC_INLINE double vec_double_sum(vec_double v) {
     __m128d t = _mm_add_pd(_mm256_castpd256_pd128(s), _mm256_extractf128_pd(s, 1));
     return _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t)));
 }
+
+/* From here on results and operands below the smallest normal float count as 0; the result is for vec_set_mode, which
+ * undoes it. */
+VEC_INLINE unsigned vec_flush_denormals(void) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | _MM_FLUSH_ZERO_ON | 0x0040 /* operands too */);
+    return mode;
+}
+VEC_INLINE void vec_set_mode(unsigned mode) { _mm_setcsr(mode); }
 
 #include "kernels/simd/vec_math.h"
 #endif

@@ -19,7 +19,9 @@ VEC_INLINE vec vec_load(const float *p) { return _mm512_loadu_ps(p); }
 VEC_INLINE void vec_store(float *p, vec v) { _mm512_storeu_ps(p, v); }
 VEC_INLINE vec_mask vec_lanes(int n) { return (vec_mask)((1u << n) - 1); }
 /* The first n <= VEC floats; the rest read as 0 and are not written. */
-VEC_INLINE vec vec_load_n(const float *p, int n) { return n == VEC ? vec_load(p) : _mm512_maskz_loadu_ps(vec_lanes(n), p); }
+VEC_INLINE vec vec_load_n(const float *p, int n) {
+    return n == VEC ? vec_load(p) : _mm512_maskz_loadu_ps(vec_lanes(n), p);
+}
 VEC_INLINE void vec_store_n(float *p, vec v, int n) {
     if (n == VEC) vec_store(p, v);
     else _mm512_mask_storeu_ps(p, vec_lanes(n), v);
@@ -72,6 +74,15 @@ VEC_INLINE vec_double vec_double_add_square(vec_double acc, vec a) {
     return (vec_double){_mm512_fmadd_pd(l, l, acc.low), _mm512_fmadd_pd(h, h, acc.high)};
 }
 VEC_INLINE double vec_double_sum(vec_double v) { return _mm512_reduce_add_pd(_mm512_add_pd(v.low, v.high)); }
+
+/* From here on results and operands below the smallest normal float count as 0; the result is for vec_set_mode, which
+ * undoes it. */
+VEC_INLINE unsigned vec_flush_denormals(void) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | _MM_FLUSH_ZERO_ON | 0x0040 /* operands too */);
+    return mode;
+}
+VEC_INLINE void vec_set_mode(unsigned mode) { _mm_setcsr(mode); }
 
 #include "kernels/simd/vec_math.h"
 #endif
