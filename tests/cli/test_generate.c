@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program around a tiny model: values that are refused, and results that cannot be written. */
+#include "support/test_support.h"
+#include "sluice/model.h"
+#include "sluice/tokenizer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char model_dir[256];
+
+static int write_model(void **state) {
+    (void)state;
+    static const char config_text[] = "{\"vocab_size\": 300, \"hidden_size\": 16, \"intermediate_size\": 16,"
+                                      "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 1,"
+                                      "\"head_dim\": 8, \"max_position_embeddings\": 64}";
+    sluice_error err = {0};
+    sluice_config config;
+    sluice_model *model;
+    sluice_tokenizer *tok;
+    snprintf(model_dir, sizeof model_dir, "%s", test_temp_dir());
+    assert_ok_err(sluice_config_parse(&config, config_text, "config.json", &err), &err);
+    assert_ok_err(sluice_model_new(&model, &config, 1, &err), &err);
+    assert_ok_err(sluice_model_save(model, model_dir, SLUICE_SAVE_AUTO, &err), &err);
+    sluice_tokenizer_params p = sluice_tokenizer_params_default();
+    p.vocab_size = 300;
+    const char *text = "the cat sat on the mat and the dog sat on the log";
+    assert_ok_err(sluice_tokenizer_train_text(&tok, &p, text, strlen(text), &err), &err);
+    assert_ok_err(sluice_tokenizer_save(tok, model_dir, &err), &err);
+    sluice_tokenizer_free(tok);
+    sluice_model_free(model);
+    sluice_config_free(&config);
+    return 0;
+}
+
+static void run(const char *arguments, const char *behind, int code, const char *mention) {
+    char command[1024], *output;
+    snprintf(command, sizeof command, "%s %s %s %s;", SLUICE_PROGRAM, arguments, model_dir, behind);
+    int found = test_run(command, &output);
+    if (found != code || (mention && !strstr(output, mention)))
+        fail_msg("%s\nexit code %d, expected %d, and \"%s\" in: %s", command, found, code, mention ? mention : "", output);
+    free(output);
+}
+
+static void values_out_of_range_are_refused(void **state) {
+    (void)state;
+    run("generate -q -p cat -n 0", "", 2, "--max-new-tokens");
+    run("generate -q -p cat -n -1", "", 2, "--max-new-tokens");
+    run("generate -q -p cat --context 0", "", 2, "--context");
+    run("generate -q -p cat --top-k -1", "", 2, "--top-k");
+    run("generate -q -p cat --seed -1", "", 2, "--seed");
+    run("generate -q -p cat --greedy --temperature 1", "", 2, "exclude");
+    run("generate -q -p cat --temperature nan", "", 1, "temperature");
+    run("generate -q -p cat --top-p nan", "", 1, "top_p");
+    run("generate -q -p cat --min-p nan", "", 1, "min_p");
+    run("generate -q -p cat --repetition-penalty nan", "", 1, "repetition_penalty");
+}
+
+static void text_is_generated_and_json_counts_it(void **state) {
+    (void)state;
+    run("generate -q -p cat -n 5 --ignore-eos --json", "", 0, "\"stop\": \"length\"");
+    run("generate -q -p cat -n 5", "", 0, "cat");
+}
+
+static void a_failed_prompt_prints_nothing(void **state) {
+    (void)state;
+    char command[600], *output;
+    snprintf(command, sizeof command, "%s generate -q -p 'the cat sat' --context 1 %s 2>/dev/null;", SLUICE_PROGRAM, model_dir);
+    assert_int_equal(test_run(command, &output), 1);
+    assert_string_equal(output, "");
+    free(output);
+}
+
+static void results_that_cannot_be_written_are_failures(void **state) {
+    (void)state;
+    run("generate -q -p cat -n 5", ">/dev/full", 1, NULL);
+    run("info", ">/dev/full", 1, "cannot write to standard output");
+    run("info --json", ">/dev/full", 1, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_out_of_range_are_refused),
+        cmocka_unit_test(text_is_generated_and_json_counts_it),
+        cmocka_unit_test(a_failed_prompt_prints_nothing),
+        cmocka_unit_test(results_that_cannot_be_written_are_failures),
+    };
+    return cmocka_run_group_tests(tests, write_model, NULL);
+}
