@@ -285,6 +285,7 @@ def test_theme_button_and_keyboard(chromium, pages):
     page.value("document.querySelector('.theme').click()")
     page.value("document.querySelector('.theme').click()")
     assert page.value("document.documentElement.dataset.theme") == "dark"
+    page.wait("document.documentElement.dataset.state === 'drawn'")  # a redraw replaces what has the focus
     for figure in ("fig-share-head", "fig-attention"):
         page.value(f"document.querySelector('#{figure} canvas[tabindex]').focus()")
         for key in ("ArrowDown", "ArrowRight"):

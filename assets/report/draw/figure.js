@@ -249,9 +249,11 @@ function figuresDrawSoon(then) {
 
 /* For a new theme, width or choice of series. */
 function figuresRedraw() {
+    const state = document.documentElement.dataset;
     for (const fig of figures) fig.drawn = false;
+    state.state = "drawing";
     clearTimeout(figuresRedraw.timer);
-    figuresRedraw.timer = setTimeout(() => figuresDrawSoon(() => {}), 0);
+    figuresRedraw.timer = setTimeout(() => figuresDrawSoon(() => (state.state = "drawn")), 0);
 }
 
 /* Own canvases do not stretch with the window; Chart.js would, but a figure is drawn as a whole. */
