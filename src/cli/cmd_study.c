@@ -65,7 +65,7 @@ static void print_arm(const sluice_study_arm *a) {
     put_spread(gate, a->gate_mean, NAN, 3);
     put_spread(m_act, a->m_act, NAN, 2);
     snprintf(runs, sizeof runs, "%d/%d", a->measured, a->runs);
-    printf("%-24.24s", a->label);
+    printf("%-38.38s", a->label);
     cell(runs, 5);
     cell(sluice__format_count(count, (double)a->parameters), 10);
     cell(loss, 15);
@@ -76,7 +76,7 @@ static void print_arm(const sluice_study_arm *a) {
 }
 
 static void print_table(const sluice_study_summary *s) {
-    printf("%s\n\n%-24s  %-5s  %-10s  %-15s  %-17s  %-9s  %-7s  %s\n", s->title, "arm", "runs", "parameters", "loss",
+    printf("%s\n\n%-38s  %-5s  %-10s  %-15s  %-17s  %-9s  %-7s  %s\n", s->title, "arm", "runs", "parameters", "loss",
            "first-token share", "gate mean", "M-Act", "time a run");
     for (int i = 0; i < s->num_arms; i++) print_arm(&s->arms[i]);
     if (s->num_arms) printf("\nUniform attention gives a first-token share of %.3f.", s->arms[0].uniform_share);

@@ -400,7 +400,7 @@ static sluice_status read_data(const sluice__arm *arm, const char *file, sluice_
     int64_t number;
     const char *triggers;
     SLUICE__TRY(sluice__json_choice(&at, "kind", true, kinds, &kind, err));
-    if (kind == 0) return sluice__json_int(&at, "vocab_size", true, 257, 1000000, &number, err);
+    if (kind == 0) return sluice__json_int(&at, "vocab_size", true, 258, 1000000, &number, err);
     SLUICE__TRY(sluice__json_int(&at, "symbols", true, 2, 255, &number, err));
     SLUICE__TRY(sluice__json_string(&at, "triggers", true, &triggers, err));
     SLUICE__TRY(sluice__json_int(&at, "tokens", true, 2, INT64_C(1) << 32, &number, err));

@@ -138,7 +138,7 @@ static const char *const mistakes[][2] = {
     {"{\"name\": \"x\", \"training\": {\"seed\": 8}, \"arms\": [" ARM "]}", "a study sets this option itself"},
     {"{\"name\": \"x\", \"training\": {\"output_dir\": \"/\"}, \"arms\": [" ARM "]}", "output_dir"},
     {"{\"name\": \"x\", \"data\": {\"kind\": \"image\"}, \"arms\": [" ARM "]}", "data.kind"},
-    {"{\"name\": \"x\", \"data\": {\"vocab_size\": 256}, \"arms\": [" ARM "]}", "data.vocab_size"},
+    {"{\"name\": \"x\", \"data\": {\"vocab_size\": 257}, \"arms\": [" ARM "]}", "data.vocab_size"},
     {"{\"name\": \"x\", \"data\": {\"kind\": \"backcopy\"}, \"arms\": [" ARM "]}", "data.symbols"},
     {"{\"name\": \"x\", \"data\": 4, \"arms\": [" ARM "]}", "data"},
     {"{\"name\": \"x\", \"seeds\": [], \"arms\": [" ARM "]}", "seeds"},
