@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gated softmax attention as an operator of its own, forward and backward, fp32.
  *
- *   s[i,j] = scale * q_i . k_j   (then softcap * tanh(s / softcap) if softcap > 0)
- *   visible(i,j) = key_start(i) <= j <= kv_len - q_len + i   and   j > kv_len - q_len + i - window  (window > 0)
- *   p = softmax over visible j (and over one extra learned logit sinks[h], which gets weight but has no value)
- *   O_i = sum_j p[i,j] v_j ;    Y_i = O_i * act(gate_i)           (Qiu et al. 2025, eq. 5, at the SDPA output)
+ *   s[i,j] = scale * q_i . k_j             then softcap * tanh(s / softcap) if softcap > 0
+ *   p      = softmax of s over the keys j that query i sees, and over sinks[h], one more learned
+ *            logit that gets weight but has no value
+ *   O_i    = sum_j p[i,j] v_j
+ *   Y_i    = O_i * act(gate_i)             Qiu et al. 2025, eq. 5, at the SDPA output
  *
- * Query head h reads key/value head h / (num_heads / num_kv_heads). A query that sees no key gives O = 0.
- * Memory is O(T): scores exist one tile at a time (online softmax, Milakov & Gimelshein 2018; Dao 2023).
- * Results are the same bits for the same inputs and thread count.
+ * Query i stands at key position a = kv_len - q_len + i and sees key_start(i) <= j <= a, and
+ * j > a - window if window > 0. Query head h reads key/value head h / (num_heads / num_kv_heads).
+ * A query that sees no key gives O = 0.
  *
- * Every tensor is addressed as base + b * stride_batch + t * stride_token + h * stride_head (floats), so that q, k, v and the
- * gate may lie inside one fused projection [B, T, q|k|v|gate]. A stride of 0 means packed: all three 0 is a dense
- * [B, T, heads, head_dim]. Nothing is allocated by or kept for the caller; calls from several threads are independent.
+ * Memory is O(T): scores exist one tile at a time (online softmax, Milakov & Gimelshein 2018;
+ * Dao 2023). Results are the same bits for the same inputs and thread count.
  *
- * Refused with SLUICE_ERR_ARGUMENT, naming the argument: sizes below 1, head_dim above 1024, num_heads that num_kv_heads
- * does not divide, kv_len < q_len, scale 0 or not finite, a key_start outside 0..(the query's own position), NULL tensors,
- * negative strides, outputs whose rows overlap. Gate logits of +-inf are limits (sigmoid 0 and 1). NaN and infinity in the
- * other tensors give what arithmetic gives; one in v may also reach queries nearby that do not see its key (0 * NaN).
- * Outputs must not overlap inputs, except o == y when !gated. */
+ * Element d of (b, t, h) stands at data + b * stride_batch + t * stride_token + h * stride_head + d
+ * (floats), so that q, k, v and the gate may lie inside one fused projection [B, T, q|k|v|gate]. A
+ * stride of 0 means packed: all three 0 is a dense [B, T, heads, head_dim]. Nothing is allocated
+ * for or kept from the caller; calls from several threads are independent.
+ *
+ * Refused with SLUICE_ERR_ARGUMENT, naming the argument: sizes below 1, head_dim above 1024,
+ * num_heads that num_kv_heads does not divide, kv_len < q_len, scale 0 or not finite, a key_start
+ * outside 0..(the query's own position), NULL tensors, negative strides, outputs whose rows
+ * overlap. Gate logits of +-inf are limits (sigmoid 0 and 1). NaN and infinity in the other tensors
+ * give what arithmetic gives; one in v may also reach queries nearby that do not see its key
+ * (0 * NaN). Outputs must not overlap inputs, except o == y when !gated. */
 #ifndef SLUICE_ATTENTION_H
 #define SLUICE_ATTENTION_H
 #include <stdint.h>
@@ -28,7 +34,10 @@
 extern "C" {
 #endif
 
-typedef enum sluice_gate_granularity { SLUICE_GATE_ELEMENTWISE, SLUICE_GATE_HEADWISE } sluice_gate_granularity;
+typedef enum sluice_gate_granularity {
+    SLUICE_GATE_ELEMENTWISE,
+    SLUICE_GATE_HEADWISE
+} sluice_gate_granularity;
 typedef enum sluice_gate_act {
     SLUICE_GATE_SIGMOID,
     SLUICE_GATE_SILU,
@@ -45,12 +54,12 @@ typedef struct sluice_strided {
 } sluice_strided;
 
 typedef struct sluice_attention_params {
-    int batch, q_len, kv_len; /* kv_len >= q_len: query i stands at key position kv_len - q_len + i */
+    int batch, q_len, kv_len; /* kv_len >= q_len */
     int num_heads, num_kv_heads, head_dim;
-    float scale;   /* usually 1 / sqrt(head_dim); not 0 */
-    float softcap; /* 0 = off */
-    int window;    /* keys visible behind and including the query's own; 0 = all */
-    const int32_t *key_start; /* [batch, q_len] first visible key of each query (packed documents); NULL = 0 */
+    float scale;              /* usually 1 / sqrt(head_dim); not 0 */
+    float softcap;            /* 0 = off */
+    int window;               /* keys visible behind and including the query's own; 0 = all */
+    const int32_t *key_start; /* [batch, q_len] first visible key (packed documents); NULL = 0 */
     const float *sinks;       /* [num_heads] learned sink logits; NULL = none */
     int gated;                /* 0: Y = O */
     sluice_gate_granularity gate_granularity;
@@ -58,24 +67,31 @@ typedef struct sluice_attention_params {
     sluice_gate_op gate_op; /* multiply: Y = O * act(s); add: Y = O + act(s) */
 } sluice_attention_params;
 
-/* Forward. q, k, v: inputs. gate: logits (elementwise [B,T,H,head_dim], headwise [B,T,H,1]); ignored when !gated.
- * y: gated output. o: ungated output, written when o.data != NULL (backward and probes need it; may equal y when !gated).
+/* Forward. q, k, v: inputs.
+ * gate: logits (elementwise [B,T,H,head_dim], headwise [B,T,H,1]); ignored when !gated.
+ * y: gated output.
+ * o: ungated output, written when o.data != NULL (backward and probes need it); may be y if !gated.
  * lse [B,H,q_len]: log-sum-exp of the scaled scores (natural log, sink logit included), or NULL.
  * first_share [B,H,q_len]: p[i,0] = exp(s_i0 - lse_i), 0 where key 0 is not visible, or NULL. */
-sluice_status sluice_attention_forward(const sluice_attention_params *p, sluice_strided q, sluice_strided k,
-                                       sluice_strided v, sluice_strided gate, sluice_strided y, sluice_strided o,
-                                       float *lse, float *first_share, sluice_error *err);
+sluice_status sluice_attention_forward(const sluice_attention_params *p, sluice_strided q,
+                                       sluice_strided k, sluice_strided v, sluice_strided gate,
+                                       sluice_strided y, sluice_strided o, float *lse,
+                                       float *first_share, sluice_error *err);
 
-/* Backward of the same call. dy: gradient of y. Writes (does not add to) dq, dk, dv, dgate (same layouts as their inputs;
- * dgate ignored when !gated) and dsinks [H] (may be NULL; added to). o and lse are what forward wrote. */
-sluice_status sluice_attention_backward(const sluice_attention_params *p, sluice_strided q, sluice_strided k,
-                                        sluice_strided v, sluice_strided gate, sluice_strided o, const float *lse,
-                                        sluice_strided dy, sluice_strided dq, sluice_strided dk, sluice_strided dv,
+/* Backward of the same call. dy: gradient of y; o and lse: what forward wrote.
+ * Writes (does not add to) dq, dk, dv, dgate, shaped as their inputs; dgate is ignored when !gated.
+ * Adds to dsinks [H], which may be NULL. */
+sluice_status sluice_attention_backward(const sluice_attention_params *p, sluice_strided q,
+                                        sluice_strided k, sluice_strided v, sluice_strided gate,
+                                        sluice_strided o, const float *lse, sluice_strided dy,
+                                        sluice_strided dq, sluice_strided dk, sluice_strided dv,
                                         sluice_strided dgate, float *dsinks, sluice_error *err);
 
-/* p[i,j] themselves, for one batch row: probs [num_heads, q_len, kv_len] (the only O(T^2) function here; for maps). */
-sluice_status sluice_attention_probs(const sluice_attention_params *p, int batch_row, sluice_strided q, sluice_strided k,
-                                     float *probs, sluice_error *err);
+/* p[i,j] themselves, for one batch row: probs [num_heads, q_len, kv_len]. The only function here
+ * that takes memory of the square of the length; for maps. */
+sluice_status sluice_attention_probs(const sluice_attention_params *p, int batch_row,
+                                     sluice_strided q, sluice_strided k, float *probs,
+                                     sluice_error *err);
 
 #ifdef __cplusplus
 }

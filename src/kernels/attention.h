@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside attention: one checked call (every stride resolved, every pointer there that the call needs), the kernels that carry
- * out pieces of it on one thread, and the drivers that deal pieces out to a team. */
+/* Inside attention: one checked call (every stride resolved, every pointer there that the call
+ * needs), the kernels that carry out pieces of it on one thread, and the drivers that deal pieces
+ * out to a team. */
 #ifndef SLUICE_KERNELS_ATTENTION_H
 #define SLUICE_KERNELS_ATTENTION_H
 #include <stdbool.h>
@@ -11,14 +12,14 @@
 enum {
     SLUICE__ATTENTION_MAX_HEAD_DIM = 1024,
     SLUICE__ATTENTION_MAX_LEN = 1 << 30,
-    SLUICE__ATTENTION_QUERIES = 128, /* most queries of one call of the forward kernel */
-    SLUICE__ATTENTION_KEYS = 96,     /* keys of a tile: a multiple of both register block heights, 8 and 6 */
-    SLUICE__ATTENTION_DECODE = 8,    /* up to so many queries are taken row by row instead of as lanes */
+    SLUICE__ATTENTION_GRAIN = 1 << 16, /* multiply-adds (half of them) that are worth a thread */
+    SLUICE__ATTENTION_VEC = 16,        /* widest vector; row lengths in scratch are multiples */
+    SLUICE__ATTENTION_QUERIES = 128,   /* most queries of one call of the forward kernel */
+    SLUICE__ATTENTION_KEYS = 96,       /* of a tile; both register blocks, 8 and 6 high, fit in */
+    SLUICE__ATTENTION_DECODE = 8,      /* so few queries go row by row instead of as lanes */
     SLUICE__ATTENTION_DECODE_KEYS = 64,
     SLUICE__ATTENTION_BACK_QUERIES = 96,
-    SLUICE__ATTENTION_BACK_KEYS = 64,
-    SLUICE__ATTENTION_GRAIN = 1 << 16, /* multiply-adds (half of them) that are worth a thread */
-    SLUICE__ATTENTION_VEC = 16       /* lanes of the widest vector; row lengths in scratch are multiples of it */
+    SLUICE__ATTENTION_BACK_KEYS = 96
 };
 
 /* All strides are > 0 here. Tensors that the call does not use have data == NULL. */
@@ -38,7 +39,8 @@ static inline float *sluice__strided_at(const sluice_strided *s, int64_t b, int6
 }
 
 /* Keys that query i of batch row b sees: first <= j <= last. */
-static inline void sluice__attention_range(const sluice_attention_params *p, int b, int i, int *first, int *last) {
+static inline void sluice__attention_range(const sluice_attention_params *p, int b, int i,
+                                           int *first, int *last) {
     int at = p->kv_len - p->q_len + i;
     *last = at;
     *first = p->key_start ? p->key_start[(int64_t)b * p->q_len + i] : 0;
@@ -56,14 +58,15 @@ static inline size_t sluice__attention_padded(size_t n) {
 
 /* What the backward pass of one head keeps per query. */
 typedef struct sluice__attention_work {
-    float *q, *dout;  /* [q_len, stride]; elements from head_dim on are zero */
-    float *row_sum;   /* [q_len] sum over d of dout * o */
-    float *shift;     /* [q_len] log-sum-exp; +inf where it is -inf, so that exp(score - shift) is 0 */
-    int64_t stride;   /* head_dim rounded up to SLUICE__ATTENTION_VEC */
+    float *q, *dout; /* [q_len, stride]; elements from head_dim on are zero */
+    float *row_sum;  /* [q_len] sum over d of dout * o */
+    float *shift;    /* [q_len] log-sum-exp; +inf in place of -inf, so that exp(score - shift) is 0 */
+    int64_t stride;  /* head_dim rounded up to SLUICE__ATTENTION_VEC */
 } sluice__attention_work;
 
-/* What a few queries have got from one range of keys, for all query heads of one key/value head: rows [group * q_len], head after
- * head. Output is unnormalised: the sum over keys of exp(score - top) v. */
+/* What a few queries have got from one range of keys, for all query heads of one key/value head:
+ * rows [group * q_len], head after head. Output is unnormalised: the sum over keys of
+ * exp(score - top) v. */
 typedef struct sluice__attention_part {
     float *top, *sum; /* maximum of the scores, sum of exp(score - top) */
     float *score0;    /* score of key 0, -inf where it is not in the range or not seen */
@@ -71,7 +74,8 @@ typedef struct sluice__attention_part {
     int64_t stride;   /* head_dim rounded up to SLUICE__ATTENTION_VEC */
 } sluice__attention_part;
 
-/* Floats of scratch of the backward kernel: scores and their gradients [BACK_QUERIES, BACK_KEYS]; K^T, V^T, K, dK, dV. */
+/* Floats of scratch of the backward kernel: scores and their gradients [BACK_QUERIES, BACK_KEYS];
+ * K^T, V^T, K, dK, dV. */
 #define SLUICE__ATTENTION_BACK_SCRATCH(stride)                                                     \
     (2 * (size_t)SLUICE__ATTENTION_BACK_QUERIES * SLUICE__ATTENTION_BACK_KEYS +                    \
      5 * (size_t)SLUICE__ATTENTION_BACK_KEYS * (size_t)(stride))

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deals the backward pass out to the team. A unit is one key/value head of one batch row with all query heads that read it. Whole
- * rounds of units go one to a thread. What is left over (all of it, when there are fewer units than threads) is done by
- * the whole team at once: the blocks of keys are dealt out like cards, which balances the triangle under the diagonal; each
- * thread sums its own dq, and these are added in order. So no sum depends on who came first, and nothing is atomic. */
+/* Deals the backward pass out to the team. A unit is one key/value head of one batch row with all
+ * query heads that read it. Whole rounds of units go one to a thread. What is left over (all of it,
+ * when there are fewer units than threads) is done by the whole team at once: the blocks of keys
+ * are dealt out like cards, which balances the triangle under the diagonal; each thread sums its
+ * own dq, and these are added in order. So no sum depends on who came first, and nothing is atomic.
+ */
 #include "kernels/attention.h"
 #include "kernels/scratch.h"
 #include <omp.h>
@@ -12,33 +14,39 @@
 typedef struct plan {
     const sluice__attention_call *c;
     sluice__attention_kernels k;
-    int64_t stride;      /* of rows of one head */
-    size_t head, tiles;  /* one [q_len, stride] array; scratch of the kernel */
+    int64_t stride;     /* of rows of one head */
+    size_t head, tiles; /* one [q_len, stride] array; scratch of the kernel */
     int blocks, team;
-    double *dsinks;      /* [batch, num_heads] */
+    double *dsinks; /* [batch, num_heads] */
 } plan;
 
 /* Work of one unit with `parts` sums of dq. */
 static size_t unit_size(const plan *l, int parts) {
-    return (2 + (size_t)parts) * l->head + 2 * sluice__attention_padded((size_t)l->c->p.q_len) + (size_t)parts * l->tiles;
+    return (2 + (size_t)parts) * l->head + 2 * sluice__attention_padded((size_t)l->c->p.q_len) +
+           (size_t)parts * l->tiles;
 }
 
 /* One query head by `parts` threads (1: the calling thread). */
 static void head_backward(const plan *l, int b, int h, int parts, float *scratch) {
     const sluice__attention_call *c = l->c;
     size_t rows = sluice__attention_padded((size_t)c->p.q_len);
-    sluice__attention_work w = {.q = scratch, .dout = scratch + l->head, .row_sum = scratch + 2 * l->head,
-                                .shift = scratch + 2 * l->head + rows, .stride = l->stride};
+    sluice__attention_work w = {.q = scratch,
+                                .dout = scratch + l->head,
+                                .row_sum = scratch + 2 * l->head,
+                                .shift = scratch + 2 * l->head + rows,
+                                .stride = l->stride};
     float *dq = w.shift + rows, *tiles = dq + (size_t)parts * l->head;
-    l->dsinks[(int64_t)b * c->p.num_heads + h] = l->k.attention_prepare_f32(c, b, h, 0, c->p.q_len, &w);
+    l->dsinks[(int64_t)b * c->p.num_heads + h] =
+        l->k.attention_prepare_f32(c, b, h, 0, c->p.q_len, &w);
 #pragma omp parallel for schedule(static, 1) num_threads(parts) if (parts > 1)
     for (int part = 0; part < parts; part++) {
         float *mine = dq + (size_t)part * l->head;
         memset(mine, 0, l->head * sizeof *mine);
         for (int block = part; block < l->blocks; block += parts) {
-            int begin = block * SLUICE__ATTENTION_BACK_KEYS, end = begin + SLUICE__ATTENTION_BACK_KEYS;
-            l->k.attention_backward_f32(c, b, h, begin, end < c->p.kv_len ? end : c->p.kv_len, &w, mine,
-                                        tiles + (size_t)part * l->tiles);
+            int begin = block * SLUICE__ATTENTION_BACK_KEYS,
+                end = begin + SLUICE__ATTENTION_BACK_KEYS;
+            l->k.attention_backward_f32(c, b, h, begin, end < c->p.kv_len ? end : c->p.kv_len, &w,
+                                        mine, tiles + (size_t)part * l->tiles);
         }
     }
     l->k.attention_finish_f32(c, b, h, 0, c->p.q_len, dq, parts, (int64_t)l->head, l->stride);
@@ -46,7 +54,8 @@ static void head_backward(const plan *l, int b, int h, int parts, float *scratch
 
 static void unit_backward(const plan *l, int64_t unit, int parts, float *scratch) {
     const sluice_attention_params *p = &l->c->p;
-    int group = p->num_heads / p->num_kv_heads, kv = (int)(unit % p->num_kv_heads), b = (int)(unit / p->num_kv_heads);
+    int group = p->num_heads / p->num_kv_heads, kv = (int)(unit % p->num_kv_heads),
+        b = (int)(unit / p->num_kv_heads);
     for (int h = kv * group; h < (kv + 1) * group; h++) head_backward(l, b, h, parts, scratch);
 }
 

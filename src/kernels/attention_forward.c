@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deals the forward pass out to the team: blocks of queries of one head each, independent of each other. A few queries over
- * many keys (decoding) go by key/value head instead, and by ranges of keys when there are fewer heads than threads; the
- * ranges are summed up in order. */
+/* Deals the forward pass out to the team: blocks of queries of one head each, independent of each
+ * other. A few queries over many keys (decoding) go by key/value head instead, and by ranges of
+ * keys when there are fewer heads than threads; the ranges are summed up in order. */
 #include "kernels/attention.h"
 #include "kernels/scratch.h"
 #include <omp.h>
@@ -24,13 +24,15 @@ void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu) {
 
 /* Floats that one thread's forward kernels need. */
 static size_t forward_scratch(const sluice_attention_params *p) {
-    size_t tiles = (size_t)SLUICE__ATTENTION_KEYS * 2 * SLUICE__ATTENTION_VEC +
-                   2 * (size_t)SLUICE__ATTENTION_QUERIES * sluice__attention_padded((size_t)p->head_dim);
+    size_t tiles =
+        (size_t)SLUICE__ATTENTION_KEYS * 2 * SLUICE__ATTENTION_VEC +
+        2 * (size_t)SLUICE__ATTENTION_QUERIES * sluice__attention_padded((size_t)p->head_dim);
     size_t reference = 2 * ((size_t)p->kv_len + (size_t)p->head_dim); /* doubles */
     return sluice__attention_padded(sluice_cpu_flags() & SLUICE_CPU_AVX2 ? tiles : reference);
 }
 
-/* Threads for `pairs` of queries and keys: 1 inside a parallel region, or when waking others takes longer than the work. */
+/* Threads for `pairs` of queries and keys: 1 inside a parallel region, or when waking others takes
+ * longer than the work. */
 static int team_size(const sluice_attention_params *p, int64_t items, double pairs) {
     double most = 1.0 + pairs * p->head_dim / SLUICE__ATTENTION_GRAIN;
     int64_t team = omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -38,19 +40,26 @@ static int team_size(const sluice_attention_params *p, int64_t items, double pai
     return (double)team > most ? (int)most : (int)team;
 }
 
-static sluice_status forward_blocks(const sluice__attention_call *c, const sluice__attention_kernels *k) {
+static sluice_status forward_blocks(const sluice__attention_call *c,
+                                    const sluice__attention_kernels *k) {
     const sluice_attention_params *p = &c->p;
-    int blocks = (p->q_len + SLUICE__ATTENTION_QUERIES - 1) / SLUICE__ATTENTION_QUERIES;
     int64_t heads = (int64_t)p->batch * p->num_heads;
-    int team = team_size(p, heads * blocks, (double)heads * p->q_len * (p->kv_len - p->q_len / 2));
+    int team =
+        team_size(p, heads * p->q_len, (double)heads * p->q_len * (p->kv_len - p->q_len / 2));
+    int size = SLUICE__ATTENTION_QUERIES, blocks = (p->q_len + size - 1) / size;
+    if (team > 1 && heads * blocks < 8 * team) { /* too few to balance: halve them */
+        size /= 2;
+        blocks = (p->q_len + size - 1) / size;
+    }
     size_t each = forward_scratch(p);
     float *scratch = sluice__scratch(each * (size_t)team);
     if (!scratch) return SLUICE_ERR_MEMORY;
 #pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
     for (int64_t item = 0; item < heads * blocks; item++) {
-        int block = blocks - 1 - (int)(item / heads); /* later queries see more keys: longest first */
+        int block =
+            blocks - 1 - (int)(item / heads); /* later queries see more keys: longest first */
         int h = (int)(item % p->num_heads), b = (int)(item / p->num_heads % p->batch);
-        int begin = block * SLUICE__ATTENTION_QUERIES, end = begin + SLUICE__ATTENTION_QUERIES;
+        int begin = block * size, end = begin + size;
         float *mine = scratch + (team > 1 ? (size_t)omp_get_thread_num() : 0) * each;
         k->attention_forward_f32(c, b, h, begin, end < p->q_len ? end : p->q_len, mine);
     }
@@ -59,14 +68,17 @@ static sluice_status forward_blocks(const sluice__attention_call *c, const sluic
 
 /* How decoding is split. */
 typedef struct decode_plan {
-    int64_t units;  /* key/value heads of all batch rows */
-    int first, parts, keys; /* first key seen by anybody; ranges of `keys` keys each, the last one shorter */
+    int64_t units; /* key/value heads of all batch rows */
+    int first, parts,
+        keys; /* first key seen by anybody; ranges of `keys` keys each, the last one shorter */
     size_t rows, part; /* queries of a unit, rounded up; floats of one part */
     int64_t stride;
 } decode_plan;
 
 static decode_plan plan_decode(const sluice_attention_params *p, int team) {
-    decode_plan d = {.units = (int64_t)p->batch * p->num_kv_heads, .first = p->kv_len, .parts = 1,
+    decode_plan d = {.units = (int64_t)p->batch * p->num_kv_heads,
+                     .first = p->kv_len,
+                     .parts = 1,
                      .stride = (int64_t)sluice__attention_padded((size_t)p->head_dim)};
     for (int b = 0; b < p->batch; b++)
         for (int i = 0; i < p->q_len; i++) {
@@ -84,16 +96,21 @@ static decode_plan plan_decode(const sluice_attention_params *p, int team) {
 }
 
 static sluice__attention_part place_part(const decode_plan *d, float *at) {
-    return (sluice__attention_part){.top = at, .sum = at + d->rows, .score0 = at + 2 * d->rows, .out = at + 3 * d->rows,
+    return (sluice__attention_part){.top = at,
+                                    .sum = at + d->rows,
+                                    .score0 = at + 2 * d->rows,
+                                    .out = at + 3 * d->rows,
                                     .stride = d->stride};
 }
 
-static sluice_status forward_decode(const sluice__attention_call *c, const sluice__attention_kernels *k) {
+static sluice_status forward_decode(const sluice__attention_call *c,
+                                    const sluice__attention_kernels *k) {
     const sluice_attention_params *p = &c->p;
     int64_t rows = (int64_t)p->batch * p->num_heads * p->q_len;
     int team = team_size(p, rows * (1 + p->kv_len / RANGE_KEYS), (double)rows * p->kv_len);
     decode_plan d = plan_decode(p, team);
-    size_t each = forward_scratch(p) + d.rows * SLUICE__ATTENTION_DECODE_KEYS, parts = (size_t)d.units * (size_t)d.parts;
+    size_t each = forward_scratch(p) + d.rows * SLUICE__ATTENTION_DECODE_KEYS,
+           parts = (size_t)d.units * (size_t)d.parts;
     float *scratch = sluice__scratch(each * (size_t)team + parts * d.part);
     if (!scratch) return SLUICE_ERR_MEMORY;
     float *out = scratch + each * (size_t)team;
@@ -102,15 +119,18 @@ static sluice_status forward_decode(const sluice__attention_call *c, const sluic
         float *mine = scratch + (team > 1 ? (size_t)omp_get_thread_num() : 0) * each;
 #pragma omp for schedule(dynamic)
         for (int64_t item = 0; item < d.units * d.parts; item++) {
-            int begin = d.first + (int)(item % d.parts) * d.keys, end = begin + d.keys, unit = (int)(item / d.parts);
+            int begin = d.first + (int)(item % d.parts) * d.keys, end = begin + d.keys,
+                unit = (int)(item / d.parts);
             sluice__attention_part part = place_part(&d, out + (size_t)item * d.part);
             k->attention_partial_f32(c, unit / p->num_kv_heads, unit % p->num_kv_heads, begin,
                                      end < p->kv_len ? end : p->kv_len, &part, mine);
         }
 #pragma omp for schedule(static)
         for (int unit = 0; unit < (int)d.units; unit++) {
-            sluice__attention_part part = place_part(&d, out + (size_t)unit * (size_t)d.parts * d.part);
-            k->attention_merge_f32(c, unit / p->num_kv_heads, unit % p->num_kv_heads, &part, d.parts, (int64_t)d.part, mine);
+            sluice__attention_part part =
+                place_part(&d, out + (size_t)unit * (size_t)d.parts * d.part);
+            k->attention_merge_f32(c, unit / p->num_kv_heads, unit % p->num_kv_heads, &part,
+                                   d.parts, (int64_t)d.part, mine);
         }
     }
     return SLUICE_OK;

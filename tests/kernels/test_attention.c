@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attention operator at every CPU level against whole matrices in double: all lengths up to two tiles and a tail with all
- * head sizes and options taking turns, forward and backward, memory beside every tensor guarded.
+/* The attention operator at every CPU level against whole matrices in double: all lengths up to two
+ * tiles and a tail with all head sizes and options taking turns, forward and backward, memory
+ * beside every tensor guarded.
  *
  *   test_kernels_attention --bench     GFLOP/s by length, head size and gate instead */
 #include "support/attention_bench.h"
@@ -13,14 +14,24 @@
 #include <string.h>
 
 static const char *const levels[] = {"ref", "avx2", "avx512"};
-enum { LEVELS = 3, TILES = 257 }; /* two blocks of 128 queries, two tiles of 96 keys, both with tails */
+enum {
+    LEVELS = 3,
+    TILES = 257
+}; /* two blocks of 128 queries, two tiles of 96 keys, both with tails */
 
-static sluice_attention_params params_of(int batch, int q_len, int kv_len, int heads, int kv_heads, int dim) {
-    return (sluice_attention_params){.batch = batch, .q_len = q_len, .kv_len = kv_len, .num_heads = heads,
-                                     .num_kv_heads = kv_heads, .head_dim = dim, .scale = 1 / sqrtf((float)dim)};
+static sluice_attention_params params_of(int batch, int q_len, int kv_len, int heads, int kv_heads,
+                                         int dim) {
+    return (sluice_attention_params){.batch = batch,
+                                     .q_len = q_len,
+                                     .kv_len = kv_len,
+                                     .num_heads = heads,
+                                     .num_kv_heads = kv_heads,
+                                     .head_dim = dim,
+                                     .scale = 1 / sqrtf((float)dim)};
 }
 
-static void run_and_check(const sluice_attention_params *p, const problem_options *o, const char *level) {
+static void run_and_check(const sluice_attention_params *p, const problem_options *o,
+                          const char *level) {
     problem x = problem_make(p, o);
     problem_want(&x, true);
     problem_forward(&x);
@@ -35,7 +46,9 @@ static void nth_case(int n, int kv_len, const char *level) {
     static const int dims[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40};
     static const int heads[][2] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {3, 3}};
     static const int windows[] = {0, 0, 1, 5, 16, 33, 100};
-    int q_len = n % 3 == 0 ? kv_len : n % 3 == 1 ? 1 + n * 7 % kv_len : 1 + n % (kv_len < 9 ? kv_len : 9);
+    int q_len = n % 3 == 0   ? kv_len
+                : n % 3 == 1 ? 1 + n * 7 % kv_len
+                             : 1 + n % (kv_len < 9 ? kv_len : 9);
     sluice_attention_params p =
         params_of(1 + n % 2, q_len, kv_len, heads[n % 6][0], heads[n % 6][1], dims[n * 4 % 15]);
     p.softcap = n % 5 == 2 ? 3 : 0;
@@ -45,8 +58,11 @@ static void nth_case(int n, int kv_len, const char *level) {
     p.gate_act = (sluice_gate_act)(n % 5);
     p.gate_op = (sluice_gate_op)(n / 3 % 2);
     sluice_set_num_threads(1 + n % 2);
-    problem_options o = {.layout = (naive_layout)(n % NAIVE_LAYOUTS), .documents = n % 11 < 3, .sinks = n % 13 < 5,
-                         .sd = n % 8 == 7 ? 6.0f : 1.5f, .seed = (uint64_t)n};
+    problem_options o = {.layout = (naive_layout)(n % NAIVE_LAYOUTS),
+                         .documents = n % 11 < 3,
+                         .sinks = n % 13 < 5,
+                         .sd = n % 8 == 7 ? 6.0f : 1.5f,
+                         .seed = (uint64_t)n};
     run_and_check(&p, &o, level);
 }
 
@@ -54,7 +70,8 @@ static void every_length_agrees(void **state) {
     (void)state;
     for (int l = 0; l < LEVELS; l++) {
         if (sluice_cpu_select(levels[l], NULL) != SLUICE_OK) continue;
-        for (int length = 1; length <= TILES; length += length < 70 ? 1 : l ? 3 : 17) nth_case(length * 2 + l, length, levels[l]);
+        for (int length = 1; length <= TILES; length += length < 70 ? 1 : l ? 3 : 17)
+            nth_case(length * 2 + l, length, levels[l]);
     }
 }
 
@@ -66,7 +83,8 @@ static void every_head_size_agrees(void **state) {
             sluice_attention_params p = params_of(1, dim % 3 ? 40 : 3, 40 + dim % 5, 2, 1, dim);
             p.gated = 1;
             p.gate_granularity = (sluice_gate_granularity)(dim % 2);
-            problem_options o = {.layout = (naive_layout)(dim % NAIVE_LAYOUTS), .sd = 1, .seed = (uint64_t)dim};
+            problem_options o = {
+                .layout = (naive_layout)(dim % NAIVE_LAYOUTS), .sd = 1, .seed = (uint64_t)dim};
             run_and_check(&p, &o, levels[l]);
         }
     }
@@ -76,16 +94,21 @@ static void every_head_size_agrees(void **state) {
 static void longer_ranges_agree(void **state) {
     (void)state;
     static const int sizes[][6] = {/* q_len, kv_len, heads, kv_heads, dim, window */
-                                   {300, 1111, 2, 1, 64, 0}, {1, 1000, 4, 2, 64, 0},  {1, 1000, 8, 1, 128, 0},
-                                   {7, 4096, 1, 1, 80, 0},   {40, 2050, 1, 1, 32, 97}, {1, 3001, 2, 2, 16, 500}};
+                                   {300, 1111, 2, 1, 64, 0}, {1, 1000, 4, 2, 64, 0},
+                                   {1, 1000, 8, 1, 128, 0},  {7, 4096, 1, 1, 80, 0},
+                                   {40, 2050, 1, 1, 32, 97}, {1, 3001, 2, 2, 16, 500}};
     for (int l = 0; l < LEVELS; l++) {
         if (sluice_cpu_select(levels[l], NULL) != SLUICE_OK) continue;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (int threads = 1; threads <= 3; threads += 2) {
-                sluice_attention_params p = params_of(1, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], sizes[i][4]);
+                sluice_attention_params p =
+                    params_of(1, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], sizes[i][4]);
                 p.window = sizes[i][5];
                 sluice_set_num_threads(threads);
-                problem_options o = {.layout = NAIVE_ODD, .sinks = i % 2, .sd = threads == 1 ? 1.0f : 5.0f, .seed = i};
+                problem_options o = {.layout = NAIVE_ODD,
+                                     .sinks = i % 2,
+                                     .sd = threads == 1 ? 1.0f : 5.0f,
+                                     .seed = i};
                 run_and_check(&p, &o, levels[l]);
             }
     }
@@ -98,7 +121,8 @@ static void huge_scores_stay_finite(void **state) {
         if (sluice_cpu_select(levels[l], NULL) != SLUICE_OK) continue;
         for (int n = 0; n < 6; n++) {
             sluice_attention_params p = params_of(1, n % 2 ? 3 : 50, 50, 2, 2, 16);
-            problem_options o = {.layout = NAIVE_DENSE, .sinks = n % 3 == 1, .sd = 5000, .seed = (uint64_t)n};
+            problem_options o = {
+                .layout = NAIVE_DENSE, .sinks = n % 3 == 1, .sd = 5000, .seed = (uint64_t)n};
             run_and_check(&p, &o, levels[l]);
         }
     }
@@ -122,10 +146,14 @@ static void splits_give_the_same_rows(void **state) {
             for (int part = 0; part < 2; part++) {
                 int begin = part ? cuts[c] : 0, end = part ? T : cuts[c];
                 sluice_attention_params piece = params_of(1, end - begin, end, H, 1, D);
-                sluice_strided q = {naive_tensor_at(&x.q, 0, begin, 0), 0, 0, 0}, to = {naive_tensor_at(&y, 0, begin, 0), 0, 0, 0};
-                assert_ok_err(sluice_attention_forward(&piece, q, x.k.view, x.v.view, none, to, none, NULL, NULL, &err), &err);
+                sluice_strided q = {naive_tensor_at(&x.q, 0, begin, 0), 0, 0, 0},
+                               to = {naive_tensor_at(&y, 0, begin, 0), 0, 0, 0};
+                assert_ok_err(sluice_attention_forward(&piece, q, x.k.view, x.v.view, none, to,
+                                                       none, NULL, NULL, &err),
+                              &err);
             }
-            for (int64_t i = 0; i < (int64_t)T * H * D; i++) assert_float_equal(y.at.data[i], x.y.at.data[i], 2e-6);
+            for (int64_t i = 0; i < (int64_t)T * H * D; i++)
+                assert_float_equal(y.at.data[i], x.y.at.data[i], 2e-6);
             naive_tensor_free(&y);
         }
         problem_free(&x);
@@ -136,8 +164,10 @@ static void same_bits_again(void **state) {
     (void)state;
     for (int l = 0; l < LEVELS; l++) {
         if (sluice_cpu_select(levels[l], NULL) != SLUICE_OK) continue;
-        for (int n = 0; n < 8; n++) { /* odd numbers of heads, so that some are shared by the team */
-            sluice_attention_params p = params_of(1, n % 2 ? 1 : 260, l ? 1000 : 300, n & 4 ? 6 : 3, 3, 16);
+        for (int n = 0; n < 8;
+             n++) { /* odd numbers of heads, so that some are shared by the team */
+            sluice_attention_params p =
+                params_of(1, n % 2 ? 1 : 260, l ? 1000 : 300, n & 4 ? 6 : 3, 3, 16);
             p.gated = 1;
             problem_options o = {.layout = NAIVE_ODD, .sinks = true, .sd = 1, .seed = 3};
             problem x = problem_make(&p, &o);
@@ -149,8 +179,10 @@ static void same_bits_again(void **state) {
                 problem_backward(&x);
                 float *again = problem_results(&x, &bytes);
                 if (first) assert_memory_equal(first, again, bytes);
-                if (first) free(again);
-                else first = again;
+                if (first)
+                    free(again);
+                else
+                    first = again;
             }
             free(first);
             problem_free(&x);
@@ -158,7 +190,8 @@ static void same_bits_again(void **state) {
     }
 }
 
-/* Inside a parallel region the operator keeps to its own thread and gives the bits of one thread. */
+/* Inside a parallel region the operator keeps to its own thread and gives the bits of one thread.
+ */
 static void works_inside_a_parallel_region(void **state) {
     (void)state;
     sluice_attention_params p = params_of(2, 140, 200, 4, 2, 32);
@@ -189,9 +222,12 @@ static void works_inside_a_parallel_region(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "--bench")) return attention_bench(argc - 1, argv + 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_agrees),      cmocka_unit_test(every_head_size_agrees),
-        cmocka_unit_test(longer_ranges_agree),      cmocka_unit_test(huge_scores_stay_finite),
-        cmocka_unit_test(splits_give_the_same_rows), cmocka_unit_test(same_bits_again),
+        cmocka_unit_test(every_length_agrees),
+        cmocka_unit_test(every_head_size_agrees),
+        cmocka_unit_test(longer_ranges_agree),
+        cmocka_unit_test(huge_scores_stay_finite),
+        cmocka_unit_test(splits_give_the_same_rows),
+        cmocka_unit_test(same_bits_again),
         cmocka_unit_test(works_inside_a_parallel_region),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention's backward pass against central differences of the forward formula in double: every activation, granularity and
- * operation of the gate, with sinks, softcap, window, documents and grouped heads, at every CPU level. */
+/* Attention's backward pass against central differences of the forward formula in double: every
+ * activation, granularity and operation of the gate, with sinks, softcap, window, documents and
+ * grouped heads, at every CPU level. */
 #include "support/attention_problem.h"
 #include "sluice/cpu.h"
 #include <math.h>
@@ -8,7 +9,8 @@
 
 static const char *const levels[] = {"ref", "avx2", "avx512"};
 #define STEP 1e-5
-/* Differences of doubles leave 1e-9; what is left is the float arithmetic of the kernels, relative to the largest gradient. */
+/* Differences of doubles leave 1e-9; what is left is the float arithmetic of the kernels, relative
+ * to the largest gradient. */
 #define TOLERANCE 4e-6
 
 static double loss(naive_call *c) {
@@ -32,13 +34,15 @@ static void differences(naive_call *c, double *x, double *want, int64_t count) {
     }
 }
 
-static void check(const char *name, const naive_tensor *found, const double *want, double scale, const problem *x) {
+static void check(const char *name, const naive_tensor *found, const double *want, double scale,
+                  const problem *x) {
     double error = naive_tensor_error(found, want);
     const sluice_attention_params *p = &x->p;
     if (!(error <= TOLERANCE * scale))
-        fail_msg("%s is off by %g of %g: gated %d granularity %d act %d op %d softcap %g window %d sinks %d documents %d", name,
-                 error, scale, p->gated, p->gate_granularity, p->gate_act, p->gate_op, (double)p->softcap, p->window,
-                 p->sinks != NULL, p->key_start != NULL);
+        fail_msg("%s is off by %g of %g: gated %d granularity %d act %d op %d softcap %g window %d "
+                 "sinks %d documents %d",
+                 name, error, scale, p->gated, p->gate_granularity, p->gate_act, p->gate_op,
+                 (double)p->softcap, p->window, p->sinks != NULL, p->key_start != NULL);
     assert_true(naive_tensor_guarded(found));
 }
 
@@ -76,8 +80,13 @@ static void try_case(const sluice_attention_params *p, const problem_options *o)
 }
 
 static sluice_attention_params small(int q_len, int kv_len, int heads, int kv_heads, int dim) {
-    return (sluice_attention_params){.batch = 1, .q_len = q_len, .kv_len = kv_len, .num_heads = heads,
-                                     .num_kv_heads = kv_heads, .head_dim = dim, .scale = 0.6f};
+    return (sluice_attention_params){.batch = 1,
+                                     .q_len = q_len,
+                                     .kv_len = kv_len,
+                                     .num_heads = heads,
+                                     .num_kv_heads = kv_heads,
+                                     .head_dim = dim,
+                                     .scale = 0.6f};
 }
 
 static void every_gate(void **state) {
@@ -90,7 +99,8 @@ static void every_gate(void **state) {
             p.gate_granularity = (sluice_gate_granularity)(n / 5 % 2);
             p.gate_op = (sluice_gate_op)(n / 10);
             if (options) p.softcap = 2;
-            problem_options o = {.layout = NAIVE_ODD, .sinks = options, .sd = 1, .seed = (uint64_t)n};
+            problem_options o = {
+                .layout = NAIVE_ODD, .sinks = options, .sd = 1, .seed = (uint64_t)n};
             try_case(&p, &o);
         }
 }
@@ -102,7 +112,10 @@ static void every_option(void **state) {
         p.softcap = n & 4 ? 1.5f : 0;
         p.window = n & 8 ? 3 : 0;
         p.gated = n % 3 == 0;
-        problem_options o = {.layout = (naive_layout)(n % NAIVE_LAYOUTS), .documents = n & 16, .sinks = n % 5 < 3, .sd = 1,
+        problem_options o = {.layout = (naive_layout)(n % NAIVE_LAYOUTS),
+                             .documents = n & 16,
+                             .sinks = n % 5 < 3,
+                             .sd = 1,
                              .seed = (uint64_t)n + 100};
         try_case(&p, &o);
     }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Speed of the attention operator beside the fp32 GEMM peak of the same machine in the same run. Every figure is the best of
- * several rounds, in which the things compared take turns; with one thread the clock is that of the processor time of the
- * thread, which other programs on the machine disturb less.
+/* Speed of the attention operator beside the fp32 GEMM peak of the same machine in the same run.
+ * Every figure is the best of several rounds, in which the things compared take turns; with one
+ * thread the clock is that of the processor time of the thread, which other programs on the machine
+ * disturb less.
  *
- *   --bench [threads [batch T heads head_dim]]      default: 1 thread, a table; with a shape: one line, microseconds */
+ *   --bench [threads [batch T heads head_dim]]      default: 1 thread, a table; with a shape: one
+ * line, microseconds */
 #include "support/attention_bench.h"
 #include "kernels/ops.h"
 #include "sluice/attention.h"
@@ -40,7 +42,12 @@ static float *floats(int64_t count) {
 
 static buffers make_buffers(const shape *s) {
     int64_t n = (int64_t)s->batch * s->length * s->heads * s->dim;
-    return (buffers){floats(4 * n), floats(4 * n), floats(n), floats(n), floats((int64_t)s->batch * s->heads * s->length), floats(n)};
+    return (buffers){floats(4 * n),
+                     floats(4 * n),
+                     floats(n),
+                     floats(n),
+                     floats((int64_t)s->batch * s->heads * s->length),
+                     floats(n)};
 }
 
 static void free_buffers(buffers *b) {
@@ -51,19 +58,27 @@ static void free_buffers(buffers *b) {
 /* gate: 0 none, 1 headwise, 2 elementwise */
 static void run(const shape *s, const buffers *b, int gate, bool backward) {
     int64_t width = (int64_t)s->heads * s->dim, row = 4 * width;
-    sluice_attention_params p = {.batch = s->batch, .q_len = s->length, .kv_len = s->length, .num_heads = s->heads,
-                                 .num_kv_heads = s->heads, .head_dim = s->dim, .scale = 1 / sqrtf((float)s->dim),
+    sluice_attention_params p = {.batch = s->batch,
+                                 .q_len = s->length,
+                                 .kv_len = s->length,
+                                 .num_heads = s->heads,
+                                 .num_kv_heads = s->heads,
+                                 .head_dim = s->dim,
+                                 .scale = 1 / sqrtf((float)s->dim),
                                  .gated = gate > 0,
-                                 .gate_granularity = gate == 1 ? SLUICE_GATE_HEADWISE : SLUICE_GATE_ELEMENTWISE};
+                                 .gate_granularity =
+                                     gate == 1 ? SLUICE_GATE_HEADWISE : SLUICE_GATE_ELEMENTWISE};
     sluice_strided in[4], out[4], y = {.data = b->y}, o = {.data = b->o};
     for (int i = 0; i < 4; i++) {
         in[i] = (sluice_strided){b->in + i * width, s->length * row, row, s->dim};
         out[i] = (sluice_strided){b->grad + i * width, s->length * row, row, s->dim};
     }
     if (backward)
-        sluice_attention_backward(&p, in[0], in[1], in[2], in[3], o, b->lse, (sluice_strided){.data = b->dy}, out[0], out[1],
-                                  out[2], out[3], NULL, NULL);
-    else sluice_attention_forward(&p, in[0], in[1], in[2], in[3], y, o, b->lse, NULL, NULL);
+        sluice_attention_backward(&p, in[0], in[1], in[2], in[3], o, b->lse,
+                                  (sluice_strided){.data = b->dy}, out[0], out[1], out[2], out[3],
+                                  NULL, NULL);
+    else
+        sluice_attention_forward(&p, in[0], in[1], in[2], in[3], y, o, b->lse, NULL, NULL);
 }
 
 /* Seconds of one call, averaged over enough of them to be seen. */
@@ -110,16 +125,19 @@ static void print_shape(const shape *s) {
     double pairs = 0.5 * s->batch * s->heads * (double)s->length * (s->length + 1);
     for (int g = 0; g < GATES; g++) {
         double f = 4 * pairs * s->dim / t.forward[g], b = 10 * pairs * s->dim / t.backward[g];
-        printf("%2d x %4d x %2d x %3d  %-11s forward %9.1f us %6.1f GF/s %3.0f %%   backward %9.1f us %6.1f GF/s %3.0f %%   gemm %.1f\n",
-               s->batch, s->length, s->heads, s->dim, names[g], 1e6 * t.forward[g], f * 1e-9, 100 * f / t.peak,
-               1e6 * t.backward[g], b * 1e-9, 100 * b / t.peak, t.peak * 1e-9);
+        printf("%2d x %4d x %2d x %3d  %-11s forward %9.1f us %6.1f GF/s %3.0f %%   backward %9.1f "
+               "us %6.1f GF/s %3.0f %%   gemm %.1f\n",
+               s->batch, s->length, s->heads, s->dim, names[g], 1e6 * t.forward[g], f * 1e-9,
+               100 * f / t.peak, 1e6 * t.backward[g], b * 1e-9, 100 * b / t.peak, t.peak * 1e-9);
     }
     fflush(stdout);
 }
 
 int attention_bench(int argc, char **argv) {
-    static const shape table[] = {{8, 64, 2, 32}, {8, 64, 12, 64}, {2, 256, 4, 32},  {2, 256, 4, 64},  {2, 256, 4, 128}, {1, 1024, 2, 32},
-                                  {1, 1024, 2, 64}, {1, 1024, 2, 128}, {1, 4096, 1, 32}, {1, 4096, 1, 64}, {1, 4096, 1, 128}};
+    static const shape table[] = {{8, 64, 2, 32},   {8, 64, 12, 64},   {2, 256, 4, 32},
+                                  {2, 256, 4, 64},  {2, 256, 4, 128},  {1, 1024, 2, 32},
+                                  {1, 1024, 2, 64}, {1, 1024, 2, 128}, {1, 4096, 1, 32},
+                                  {1, 4096, 1, 64}, {1, 4096, 1, 128}};
     char cpu[256];
     if (argc > 1) threads = atoi(argv[1]);
     sluice_set_num_threads(threads);

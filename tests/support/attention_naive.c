@@ -9,7 +9,8 @@
 enum { GUARD = 67 };
 static const float guard_value = -7777.125f;
 
-naive_tensor naive_tensor_make(naive_layout layout, int64_t batch, int64_t tokens, int64_t heads, int64_t width) {
+naive_tensor naive_tensor_make(naive_layout layout, int64_t batch, int64_t tokens, int64_t heads,
+                               int64_t width) {
     naive_tensor t = {.batch = batch, .tokens = tokens, .heads = heads, .width = width};
     int64_t gap = layout == NAIVE_DENSE ? 0 : 3;
     if (layout == NAIVE_HEAD_MAJOR) {
@@ -65,7 +66,8 @@ bool naive_tensor_guarded(const naive_tensor *t) {
     bool *inside = calloc((size_t)t->floats, sizeof *inside), whole = true;
     if (!inside) abort();
     EACH_ELEMENT(t, ((void)n, inside[x - t->memory] = true));
-    for (int64_t i = 0; i < t->floats; i++) whole = whole && (inside[i] || t->memory[i] == guard_value);
+    for (int64_t i = 0; i < t->floats; i++)
+        whole = whole && (inside[i] || t->memory[i] == guard_value);
     free(inside);
     return whole;
 }
@@ -101,17 +103,31 @@ static double *doubles(int64_t count) {
 
 naive_call naive_call_make(const sluice_attention_params *p) {
     int64_t rows = (int64_t)p->batch * p->q_len * p->num_heads, queries = rows * p->head_dim;
-    int64_t keys = (int64_t)p->batch * p->kv_len * p->num_kv_heads * p->head_dim, gates = rows * gate_width(p);
-    return (naive_call){.p = *p, .scale = (double)p->scale, .q = doubles(queries), .k = doubles(keys), .v = doubles(keys),
-                        .gate = doubles(gates), .sinks = doubles(p->num_heads), .y = doubles(queries), .o = doubles(queries),
-                        .lse = doubles(rows), .share = doubles(rows), .probs = doubles(rows * p->kv_len),
-                        .dy = doubles(queries), .dq = doubles(queries), .dk = doubles(keys), .dv = doubles(keys),
-                        .dgate = doubles(gates), .dsinks = doubles(p->num_heads)};
+    int64_t keys = (int64_t)p->batch * p->kv_len * p->num_kv_heads * p->head_dim,
+            gates = rows * gate_width(p);
+    return (naive_call){.p = *p,
+                        .scale = (double)p->scale,
+                        .q = doubles(queries),
+                        .k = doubles(keys),
+                        .v = doubles(keys),
+                        .gate = doubles(gates),
+                        .sinks = doubles(p->num_heads),
+                        .y = doubles(queries),
+                        .o = doubles(queries),
+                        .lse = doubles(rows),
+                        .share = doubles(rows),
+                        .probs = doubles(rows * p->kv_len),
+                        .dy = doubles(queries),
+                        .dq = doubles(queries),
+                        .dk = doubles(keys),
+                        .dv = doubles(keys),
+                        .dgate = doubles(gates),
+                        .dsinks = doubles(p->num_heads)};
 }
 
 void naive_call_free(naive_call *c) {
-    double *all[] = {c->q, c->k, c->v, c->gate, c->sinks, c->y, c->o, c->lse, c->share, c->probs, c->dy, c->dq, c->dk, c->dv,
-                     c->dgate, c->dsinks};
+    double *all[] = {c->q,     c->k,     c->v,  c->gate, c->sinks, c->y,  c->o,     c->lse,
+                     c->share, c->probs, c->dy, c->dq,   c->dk,    c->dv, c->dgate, c->dsinks};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     memset(c, 0, sizeof *c);
 }
@@ -129,7 +145,8 @@ static int64_t row_at(const naive_call *c, int b, int h, int i) {
 }
 static double *gate_at(const naive_call *c, double *gate, int b, int h, int i, int d) {
     int width = gate_width(&c->p);
-    return gate + ((int64_t)(b * c->p.q_len + i) * c->p.num_heads + h) * width + (width == 1 ? 0 : d);
+    return gate + ((int64_t)(b * c->p.q_len + i) * c->p.num_heads + h) * width +
+           (width == 1 ? 0 : d);
 }
 
 static bool visible(const sluice_attention_params *p, int b, int i, int j) {
@@ -153,11 +170,16 @@ static double capped(const naive_call *c, double s) {
 double naive_act(sluice_gate_act act, double s) {
     double sigmoid = s < -700 ? 0 : 1 / (1 + exp(-s));
     switch (act) {
-    case SLUICE_GATE_SIGMOID: return sigmoid;
-    case SLUICE_GATE_SILU: return s * sigmoid;
-    case SLUICE_GATE_IDENTITY: return s;
-    case SLUICE_GATE_NS_SIGMOID: return 0.5 + 0.5 * sigmoid;
-    case SLUICE_GATE_SOFTPLUS: return s > 30 ? s : log1p(exp(s));
+    case SLUICE_GATE_SIGMOID:
+        return sigmoid;
+    case SLUICE_GATE_SILU:
+        return s * sigmoid;
+    case SLUICE_GATE_IDENTITY:
+        return s;
+    case SLUICE_GATE_NS_SIGMOID:
+        return 0.5 + 0.5 * sigmoid;
+    case SLUICE_GATE_SOFTPLUS:
+        return s > 30 ? s : log1p(exp(s));
     }
     return NAN;
 }
@@ -165,11 +187,16 @@ double naive_act(sluice_gate_act act, double s) {
 static double slope(sluice_gate_act act, double s) {
     double g = s < -700 ? 0 : 1 / (1 + exp(-s));
     switch (act) {
-    case SLUICE_GATE_SIGMOID: return g * (1 - g);
-    case SLUICE_GATE_SILU: return g + s * g * (1 - g);
-    case SLUICE_GATE_IDENTITY: return 1;
-    case SLUICE_GATE_NS_SIGMOID: return 0.5 * g * (1 - g);
-    case SLUICE_GATE_SOFTPLUS: return g;
+    case SLUICE_GATE_SIGMOID:
+        return g * (1 - g);
+    case SLUICE_GATE_SILU:
+        return g + s * g * (1 - g);
+    case SLUICE_GATE_IDENTITY:
+        return 1;
+    case SLUICE_GATE_NS_SIGMOID:
+        return 0.5 * g * (1 - g);
+    case SLUICE_GATE_SOFTPLUS:
+        return g;
     }
     return NAN;
 }
@@ -190,7 +217,8 @@ static void forward_row(naive_call *c, int b, int h, int i) {
     c->share[row] = s[0];
     for (int d = 0; d < p->head_dim; d++) {
         double o = 0;
-        for (int j = 0; j < p->kv_len; j++) o += s[j] == 0 ? 0 : s[j] * c->v[key_at(c, b, h, j) + d];
+        for (int j = 0; j < p->kv_len; j++)
+            o += s[j] == 0 ? 0 : s[j] * c->v[key_at(c, b, h, j) + d];
         double g = p->gated ? naive_act(p->gate_act, *gate_at(c, c->gate, b, h, i, d)) : 1;
         c->o[query + d] = o;
         c->y[query + d] = p->gated && p->gate_op == SLUICE_GATE_ADD ? o + g : o * g;
@@ -233,7 +261,8 @@ static void backward_row(naive_call *c, int b, int h, int i, double *dout) {
     for (int j = 0; j < p->kv_len; j++) {
         if (!visible(p, b, i, j)) continue;
         int64_t key = key_at(c, b, h, j);
-        double dshare = 0, t = p->softcap > 0 ? tanh(raw_score(c, b, h, i, j) / (double)p->softcap) : 0;
+        double dshare = 0,
+               t = p->softcap > 0 ? tanh(raw_score(c, b, h, i, j) / (double)p->softcap) : 0;
         for (int d = 0; d < p->head_dim; d++) dshare += dout[d] * c->v[key + d];
         double ds = c->scale * share[j] * (dshare - total) * (1 - t * t);
         for (int d = 0; d < p->head_dim; d++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention written down once more for tests, with whole matrices in double, and tensors that notice what is written beside
- * them. */
+/* Attention written down once more for tests, with whole matrices in double, and tensors that
+ * notice what is written beside them. */
 #ifndef SLUICE_TEST_ATTENTION_NAIVE_H
 #define SLUICE_TEST_ATTENTION_NAIVE_H
 #include "sluice/attention.h"
@@ -23,7 +23,8 @@ typedef struct naive_tensor {
     int64_t floats; /* in memory, guards included */
 } naive_tensor;
 
-naive_tensor naive_tensor_make(naive_layout layout, int64_t batch, int64_t tokens, int64_t heads, int64_t width);
+naive_tensor naive_tensor_make(naive_layout layout, int64_t batch, int64_t tokens, int64_t heads,
+                               int64_t width);
 void naive_tensor_free(naive_tensor *t);
 float *naive_tensor_at(const naive_tensor *t, int64_t b, int64_t i, int64_t h);
 /* Normal numbers of standard deviation sd; the memory around stays guard. */

@@ -9,12 +9,14 @@
 
 /* Unit roundoff of float. Errors below count roundings of this size. */
 #define EPS 6e-8
-/* A product of two vectors of up to 256 elements is off by a few roundings of the score, and an error e of a score changes its
- * share by the factor 1 + e: 2 roundings of the largest score. The sums over keys add some 8 more, relative to the largest
- * value. Peaked scores of +-20 thus may give 3e-6, ordinary ones of +-4 give 1e-6. */
+/* A product of two vectors of up to 256 elements is off by a few roundings of the score, and an
+ * error e of a score changes its share by the factor 1 + e: 2 roundings of the largest score. The
+ * sums over keys add some 8 more, relative to the largest value. Peaked scores of +-20 thus may
+ * give 3e-6, ordinary ones of +-4 give 1e-6. */
 #define FORWARD_TOLERANCE(score) (EPS * (8 + 2 * (score)))
-/* A gradient of a score is share * (dshare - sum): the difference of two sums over the head, each off by several roundings. The
- * share is made anew from a score and a saved log-sum-exp, whose own errors and rounding come to 6 roundings of a score. */
+/* A gradient of a score is share * (dshare - sum): the difference of two sums over the head, each
+ * off by several roundings. The share is made anew from a score and a saved log-sum-exp, whose own
+ * errors and rounding come to 6 roundings of a score. */
 #define BACKWARD_TOLERANCE(score) (EPS * (60 + 6 * (score)))
 #define LSE_TOLERANCE 1e-6
 
@@ -33,8 +35,8 @@ static int32_t *make_documents(const sluice_attention_params *p, uint64_t seed) 
     return start;
 }
 
-static naive_tensor filled(naive_layout layout, int64_t batch, int64_t tokens, int64_t heads, int64_t width, uint64_t stream,
-                           float sd) {
+static naive_tensor filled(naive_layout layout, int64_t batch, int64_t tokens, int64_t heads,
+                           int64_t width, uint64_t stream, float sd) {
     naive_tensor t = naive_tensor_make(layout, batch, tokens, heads, width);
     naive_tensor_fill(&t, stream, sd);
     return t;
@@ -78,8 +80,9 @@ problem problem_make(const sluice_attention_params *p, const problem_options *op
 }
 
 void problem_free(problem *x) {
-    naive_tensor *all[] = {&x->q, &x->k, &x->v, &x->gate, &x->y, &x->o, &x->dy, &x->dq, &x->dk, &x->dv, &x->dgate, &x->lse,
-                           &x->share, &x->dsinks, &x->sinks};
+    naive_tensor *all[] = {&x->q,     &x->k,   &x->v,     &x->gate,   &x->y,
+                           &x->o,     &x->dy,  &x->dq,    &x->dk,     &x->dv,
+                           &x->dgate, &x->lse, &x->share, &x->dsinks, &x->sinks};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) naive_tensor_free(all[i]);
     free(x->key_start);
     naive_call_free(&x->want);
@@ -88,8 +91,9 @@ void problem_free(problem *x) {
 void problem_forward(problem *x) {
     sluice_error err = {0};
     sluice_strided none = {0};
-    assert_ok_err(sluice_attention_forward(&x->p, x->q.view, x->k.view, x->v.view, x->p.gated ? x->gate.view : none, x->y.view,
-                                           x->o.view, x->lse.at.data, x->share.at.data, &err),
+    assert_ok_err(sluice_attention_forward(&x->p, x->q.view, x->k.view, x->v.view,
+                                           x->p.gated ? x->gate.view : none, x->y.view, x->o.view,
+                                           x->lse.at.data, x->share.at.data, &err),
                   &err);
 }
 
@@ -97,9 +101,10 @@ void problem_backward(problem *x) {
     sluice_error err = {0};
     sluice_strided none = {0};
     for (int h = 0; h < x->p.num_heads; h++) x->dsinks.at.data[h] = 1; /* it is added to */
-    assert_ok_err(sluice_attention_backward(&x->p, x->q.view, x->k.view, x->v.view, x->p.gated ? x->gate.view : none, x->o.view,
-                                            x->lse.at.data, x->dy.view, x->dq.view, x->dk.view, x->dv.view,
-                                            x->p.gated ? x->dgate.view : none, x->dsinks.at.data, &err),
+    assert_ok_err(sluice_attention_backward(
+                      &x->p, x->q.view, x->k.view, x->v.view, x->p.gated ? x->gate.view : none,
+                      x->o.view, x->lse.at.data, x->dy.view, x->dq.view, x->dk.view, x->dv.view,
+                      x->p.gated ? x->dgate.view : none, x->dsinks.at.data, &err),
                   &err);
 }
 
@@ -113,27 +118,33 @@ void problem_want(problem *x, bool backward) {
 static void describe(const problem *x, char text[256]) {
     const sluice_attention_params *p = &x->p;
     snprintf(text, 256,
-             "batch %d q_len %d kv_len %d heads %d/%d dim %d softcap %g window %d documents %d sinks %d gated %d (granularity %d act "
+             "batch %d q_len %d kv_len %d heads %d/%d dim %d softcap %g window %d documents %d "
+             "sinks %d gated %d (granularity %d act "
              "%d op %d) layout %d",
-             p->batch, p->q_len, p->kv_len, p->num_heads, p->num_kv_heads, p->head_dim, (double)p->softcap, p->window,
-             p->key_start != NULL, p->sinks != NULL, p->gated, p->gate_granularity, p->gate_act, p->gate_op, x->layout);
+             p->batch, p->q_len, p->kv_len, p->num_heads, p->num_kv_heads, p->head_dim,
+             (double)p->softcap, p->window, p->key_start != NULL, p->sinks != NULL, p->gated,
+             p->gate_granularity, p->gate_act, p->gate_op, x->layout);
 }
 
-static void check(const problem *x, const char *what, const char *name, const naive_tensor *found, const double *want,
-                  double tolerance) {
+static void check(const problem *x, const char *what, const char *name, const naive_tensor *found,
+                  const double *want, double tolerance) {
     char text[256];
     double error = naive_tensor_error(found, want);
     describe(x, text);
-    if (!(error <= tolerance)) fail_msg("%s: %s is off by %g, allowed %g: %s", what, name, error, tolerance, text);
-    if (!naive_tensor_guarded(found)) fail_msg("%s: memory beside %s was written: %s", what, name, text);
+    if (!(error <= tolerance))
+        fail_msg("%s: %s is off by %g, allowed %g: %s", what, name, error, tolerance, text);
+    if (!naive_tensor_guarded(found))
+        fail_msg("%s: memory beside %s was written: %s", what, name, text);
 }
 
 void problem_check_forward(const problem *x, const char *what) {
     const naive_call *w = &x->want;
     int64_t n = naive_tensor_count(&x->o), rows = naive_tensor_count(&x->lse);
     double tolerance = FORWARD_TOLERANCE(w->most_score);
-    check(x, what, "o", &x->o, w->o, tolerance * (naive_largest(w->v, naive_tensor_count(&x->v)) + 1e-30));
-    check(x, what, "y", &x->y, w->y, tolerance * (naive_largest(w->y, n) + naive_largest(w->o, n) + 1e-30));
+    check(x, what, "o", &x->o, w->o,
+          tolerance * (naive_largest(w->v, naive_tensor_count(&x->v)) + 1e-30));
+    check(x, what, "y", &x->y, w->y,
+          tolerance * (naive_largest(w->y, n) + naive_largest(w->o, n) + 1e-30));
     check(x, what, "lse", &x->lse, w->lse, LSE_TOLERANCE * (1 + naive_largest(w->lse, rows)));
     check(x, what, "first_share", &x->share, w->share, tolerance);
 }
@@ -146,12 +157,16 @@ void problem_check_backward(const problem *x, const char *what) {
     check(x, what, "dq", &x->dq, w->dq, tolerance * most);
     check(x, what, "dk", &x->dk, w->dk, tolerance * most);
     check(x, what, "dv", &x->dv, w->dv, tolerance * most);
-    if (x->p.gated) check(x, what, "dgate", &x->dgate, w->dgate, tolerance * (1 + naive_largest(w->dgate, naive_tensor_count(&x->dgate))));
-    check(x, what, "dsinks", &x->dsinks, w->dsinks, tolerance * (1 + naive_largest(w->dsinks, x->p.num_heads)));
+    if (x->p.gated)
+        check(x, what, "dgate", &x->dgate, w->dgate,
+              tolerance * (1 + naive_largest(w->dgate, naive_tensor_count(&x->dgate))));
+    check(x, what, "dsinks", &x->dsinks, w->dsinks,
+          tolerance * (1 + naive_largest(w->dsinks, x->p.num_heads)));
 }
 
 float *problem_results(const problem *x, size_t *bytes) {
-    const naive_tensor *all[] = {&x->y, &x->o, &x->lse, &x->share, &x->dq, &x->dk, &x->dv, &x->dgate, &x->dsinks};
+    const naive_tensor *all[] = {&x->y,  &x->o,  &x->lse,   &x->share, &x->dq,
+                                 &x->dk, &x->dv, &x->dgate, &x->dsinks};
     size_t total = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) total += (size_t)all[i]->floats;
     float *copy = malloc(total * sizeof *copy), *to = copy;

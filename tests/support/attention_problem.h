@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One attention call with everything around it: operands in guarded memory, the operator's results, the naive results. */
+/* One attention call with everything around it: operands in guarded memory, the operator's results,
+ * the naive results. */
 #ifndef SLUICE_TEST_ATTENTION_PROBLEM_H
 #define SLUICE_TEST_ATTENTION_PROBLEM_H
 #include "support/attention_naive.h"
@@ -26,8 +27,8 @@ typedef struct problem_options {
 
 problem problem_make(const sluice_attention_params *p, const problem_options *options);
 void problem_free(problem *x);
-void problem_forward(problem *x);  /* the operator; fails the test on error */
-void problem_backward(problem *x); /* after problem_forward */
+void problem_forward(problem *x);             /* the operator; fails the test on error */
+void problem_backward(problem *x);            /* after problem_forward */
 void problem_want(problem *x, bool backward); /* naive results */
 /* Compare, and check guards. `what` names the case in messages. */
 void problem_check_forward(const problem *x, const char *what);

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backward attention of a block of keys of one head against all queries that see them; body for one tile_<isa>.h.
+/* Backward attention of a block of keys of one head against all queries that see them; body for one
+ * tile_<isa>.h.
  *
- * Keys are lanes. K^T and V^T of the block are packed once; for each block of queries the shares P = exp(S - lse) are
- * recomputed, and with D = row_sum:   dS = P * (dO V^T - D),  dV += P^T dO,  dK += dS^T Q,  dQ += dS K   (Dao 2023, alg. 2).
- * dK and dV stay in scratch until the block is done; dQ is added up over blocks in the caller's buffer. So five products per
- * pair of blocks, no pass over memory but those of the operands, and a fixed order of every sum. */
+ * Keys are lanes. K^T and V^T of the block are packed once; for each block of queries the shares are
+ * recomputed from the saved log-sum-exp, and with D = row_sum (Dao 2023, algorithm 2):
+ *
+ *   P = exp(S - lse)    dS = P * (dO V^T - D)    dV += P^T dO    dK += dS^T Q    dQ += dS K
+ *
+ * dK and dV stay in scratch until the block is done; dQ is added up over blocks in the caller's
+ * buffer. So five products per pair of blocks, no pass over memory but those of the operands, and a
+ * fixed order of every sum. */
 #ifndef SLUICE_KERNELS_SIMD_ATTENTION_BACKWARD_H
 #define SLUICE_KERNELS_SIMD_ATTENTION_BACKWARD_H
 #include <string.h>
@@ -17,8 +22,8 @@ enum { BACK_KEYS = SLUICE__ATTENTION_BACK_KEYS, BACK_QUERIES = SLUICE__ATTENTION
 typedef struct key_block {
     const sluice__attention_call *c;
     const sluice__attention_work *w;
-    int b, begin, end; /* keys */
-    int ahead;         /* position of query 0 less `begin`: query i sees lanes 0..i + ahead */
+    int b, begin, end;     /* keys */
+    int ahead;             /* position of query 0 less `begin`: query i sees lanes 0..i + ahead */
     int64_t stride, lanes; /* of rows in w; keys rounded up to whole vectors */
     float *kt, *vt;        /* [head_dim, BACK_KEYS] */
     float *k, *dk, *dv;    /* [BACK_KEYS, stride] */
@@ -29,7 +34,13 @@ static key_block key_block_begin(const sluice__attention_call *c, int b, int h, 
                                  const sluice__attention_work *w, float *scratch) {
     int64_t size = BACK_KEYS * w->stride, keys = end - begin;
     int kv = h / (c->p.num_heads / c->p.num_kv_heads);
-    key_block x = {.c = c, .w = w, .b = b, .begin = begin, .end = end, .stride = w->stride, .lanes = vec_up(keys)};
+    key_block x = {.c = c,
+                   .w = w,
+                   .b = b,
+                   .begin = begin,
+                   .end = end,
+                   .stride = w->stride,
+                   .lanes = vec_up(keys)};
     x.ahead = c->p.kv_len - c->p.q_len - begin;
     x.kt = scratch;
     x.vt = x.kt + size;
@@ -38,7 +49,8 @@ static key_block key_block_begin(const sluice__attention_call *c, int b, int h, 
     x.dv = x.dk + size;
     x.p = x.dv + size;
     x.ds = x.p + BACK_QUERIES * BACK_KEYS;
-    const float *k = sluice__strided_at(&c->k, b, begin, kv), *v = sluice__strided_at(&c->v, b, begin, kv);
+    const float *k = sluice__strided_at(&c->k, b, begin, kv),
+                *v = sluice__strided_at(&c->v, b, begin, kv);
     tile_pack_transposed(x.kt, BACK_KEYS, k, c->k.stride_token, keys, c->p.head_dim, 1.0f);
     tile_pack_transposed(x.vt, BACK_KEYS, v, c->v.stride_token, keys, c->p.head_dim, 1.0f);
     tile_pack_rows(x.k, w->stride, k, c->k.stride_token, keys, c->p.head_dim);
@@ -53,23 +65,26 @@ static int first_row(const key_block *x, int query, int count, int64_t lane) {
     return row < 0 ? 0 : row > count ? count : (int)row;
 }
 
-/* to[i, lane] = sum_d rows[i, d] columns[d, lane] of the queries that see the lane; nothing is written above the diagonal. */
-static void product_below_diagonal(const key_block *x, int query, int count, const float *rows, const float *columns, float *to) {
+/* to[i, lane] = sum_d rows[i, d] columns[d, lane] of the queries that see the lane; nothing is
+ * written above the diagonal. */
+static void product_below_diagonal(const key_block *x, int query, int count, const float *rows,
+                                   const float *columns, float *to) {
     for (int64_t lane = 0; lane < x->lanes; lane += 2 * VEC) {
         int64_t left = x->lanes - lane;
-        int one = first_row(x, query, count, lane), two = left > VEC ? first_row(x, query, count, lane + VEC) : count;
+        int one = first_row(x, query, count, lane),
+            two = left > VEC ? first_row(x, query, count, lane + VEC) : count;
         float *c = to + one * BACK_KEYS + lane;
-        tile_gemm_rows(two - one, VEC, x->c->p.head_dim, rows + one * x->stride, x->stride, columns + lane, BACK_KEYS,
-                       (tile_target){c, BACK_KEYS, TILE_ZERO, NULL});
+        tile_gemm_rows(two - one, VEC, x->c->p.head_dim, rows + one * x->stride, x->stride,
+                       columns + lane, BACK_KEYS, (tile_target){c, BACK_KEYS, TILE_ZERO, NULL});
         c = to + two * BACK_KEYS + lane;
-        tile_gemm_rows(count - two, 2 * VEC, x->c->p.head_dim, rows + two * x->stride, x->stride, columns + lane, BACK_KEYS,
-                       (tile_target){c, BACK_KEYS, TILE_ZERO, NULL});
+        tile_gemm_rows(count - two, 2 * VEC, x->c->p.head_dim, rows + two * x->stride, x->stride,
+                       columns + lane, BACK_KEYS, (tile_target){c, BACK_KEYS, TILE_ZERO, NULL});
     }
 }
 
 /* Scores to shares, gradients of shares to gradients of scores, of one vector of one row. */
-VEC_INLINE void share_piece(const sluice_attention_params *p, float *ps, float *ds, vec shift, vec row_sum, bool masked, ivec key,
-                            ivec first, ivec last) {
+VEC_INLINE void share_piece(const sluice_attention_params *p, float *ps, float *ds, vec shift,
+                            vec row_sum, bool masked, ivec key, ivec first, ivec last) {
     vec s = vec_load(ps), slope = vec_set(1.0f);
     if (p->softcap > 0.0f) {
         vec t = vec_tanh(vec_div(s, vec_set(p->softcap)));
@@ -97,8 +112,9 @@ static void share_row(const key_block *x, int i, float *ps, float *ds) {
     int64_t lane = 0;
     for (; lane < x->lanes && lane <= last; lane += VEC) {
         bool masked = lane < first || lane + VEC - 1 > last;
-        share_piece(&x->c->p, ps + lane, ds + lane, shift, row_sum, masked, ivec_add(ivec_count(), ivec_set((int32_t)lane)),
-                    ivec_set(first), ivec_set(last));
+        share_piece(&x->c->p, ps + lane, ds + lane, shift, row_sum, masked,
+                    ivec_add(ivec_count(), ivec_set((int32_t)lane)), ivec_set(first),
+                    ivec_set(last));
     }
     for (; lane < x->lanes; lane += VEC) {
         vec_store(ps + lane, vec_zero());
@@ -114,7 +130,8 @@ static void add_key_gradients(const key_block *x, int query, int count) {
         int64_t rows = keys - j < TILE_ROWS ? keys - j : TILE_ROWS;
         int from = first_row(x, query, count, j);
         int64_t at = from * BACK_KEYS + j, skip = from * x->stride;
-        tile_gemm_columns(rows, x->stride, count - from, x->p + at, BACK_KEYS, dout + skip, x->stride,
+        tile_gemm_columns(rows, x->stride, count - from, x->p + at, BACK_KEYS, dout + skip,
+                          x->stride,
                           (tile_target){x->dv + j * x->stride, x->stride, TILE_ADD, NULL});
         tile_gemm_columns(rows, x->stride, count - from, x->ds + at, BACK_KEYS, q + skip, x->stride,
                           (tile_target){x->dk + j * x->stride, x->stride, TILE_ADD, NULL});
@@ -127,7 +144,8 @@ static void add_query_gradients(const key_block *x, int query, int count, float 
     for (int i = 0; i < count; i += TILE_ROWS) {
         int rows = count - i < TILE_ROWS ? count - i : TILE_ROWS;
         int64_t seen = (int64_t)query + i + rows + x->ahead;
-        tile_gemm_rows(rows, x->stride, seen < keys ? seen : keys, x->ds + i * BACK_KEYS, BACK_KEYS, x->k, x->stride,
+        tile_gemm_rows(rows, x->stride, seen < keys ? seen : keys, x->ds + i * BACK_KEYS, BACK_KEYS,
+                       x->k, x->stride,
                        (tile_target){dq + (query + i) * x->stride, x->stride, TILE_ADD, NULL});
     }
 }
@@ -146,13 +164,15 @@ static void query_block(const key_block *x, int query, int count, float *dq) {
     if (!block_is_seen(x, query, count)) return;
     product_below_diagonal(x, query, count, x->w->q + query * x->stride, x->kt, x->p);
     product_below_diagonal(x, query, count, x->w->dout + query * x->stride, x->vt, x->ds);
-    for (int i = 0; i < count; i++) share_row(x, query + i, x->p + i * BACK_KEYS, x->ds + i * BACK_KEYS);
+    for (int i = 0; i < count; i++)
+        share_row(x, query + i, x->p + i * BACK_KEYS, x->ds + i * BACK_KEYS);
     add_key_gradients(x, query, count);
     add_query_gradients(x, query, count, dq);
 }
 
-void VEC_KERNEL(attention_backward_f32)(const sluice__attention_call *c, int b, int h, int begin, int end,
-                                        const sluice__attention_work *w, float *dq, float *scratch) {
+void VEC_KERNEL(attention_backward_f32)(const sluice__attention_call *c, int b, int h, int begin,
+                                        int end, const sluice__attention_work *w, float *dq,
+                                        float *scratch) {
     key_block x = key_block_begin(c, b, h, begin, end, w, scratch);
     int group = c->p.num_heads / c->p.num_kv_heads, query = x.ahead < 0 ? -x.ahead : 0;
     for (; query < c->p.q_len; query += BACK_QUERIES) {
@@ -160,7 +180,8 @@ void VEC_KERNEL(attention_backward_f32)(const sluice__attention_call *c, int b, 
         query_block(&x, query, left < BACK_QUERIES ? left : BACK_QUERIES, dq);
     }
     bool add = h % group != 0;
-    float *dk = sluice__strided_at(&c->dk, b, begin, h / group), *dv = sluice__strided_at(&c->dv, b, begin, h / group);
+    float *dk = sluice__strided_at(&c->dk, b, begin, h / group),
+          *dv = sluice__strided_at(&c->dv, b, begin, h / group);
     tile_unpack_rows(dk, c->dk.stride_token, x.dk, w->stride, end - begin, c->p.head_dim, add);
     tile_unpack_rows(dv, c->dv.stride_token, x.dv, w->stride, end - begin, c->p.head_dim, add);
 }

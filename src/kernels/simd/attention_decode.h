@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention of a few queries (decoding) over a range of keys, and the sum of such ranges; body for one tile_<isa>.h.
+/* Attention of a few queries (decoding) over a range of keys, and the sum of such ranges; body for
+ * one tile_<isa>.h.
  *
- * With few queries there is nothing to hide the reading of K and V behind, so both are read once, row after row, for all query
- * heads that share them; lanes run along the head. Ranges of keys are independent (split softmax, as in flash decoding), so that
- * one long sequence keeps all cores busy. */
+ * With few queries there is nothing to hide the reading of K and V behind, so both are read once,
+ * row after row, for all query heads that share them; lanes run along the head. Ranges of keys are
+ * independent (split softmax, as in flash decoding), so that one long sequence keeps all cores
+ * busy. */
 #ifndef SLUICE_KERNELS_SIMD_ATTENTION_DECODE_H
 #define SLUICE_KERNELS_SIMD_ATTENTION_DECODE_H
 #include <string.h>
@@ -12,7 +14,11 @@
 #include "kernels/simd/tile_gemm.h"
 #include "kernels/simd/tile_rows.h"
 
-enum { DECODE_KEYS = SLUICE__ATTENTION_DECODE_KEYS, AXPY_KEYS = 8, DECODE_CACHED = 1 << 18 /* floats */ };
+enum {
+    DECODE_KEYS = SLUICE__ATTENTION_DECODE_KEYS,
+    AXPY_KEYS = 8,
+    DECODE_CACHED = 1 << 18 /* floats */
+};
 
 /* s[0..7] = q . k of 8 keys. */
 static void dot_keys8(float *s, const float *q, const float *k, int64_t stride, int dim) {
@@ -30,7 +36,8 @@ static void dot_keys8(float *s, const float *q, const float *k, int64_t stride, 
     }
     if (d < dim) {
         x = vec_load_n(q + d, dim - d);
-        for (int j = 0; j < 8; j++) acc[j] = vec_fma(x, vec_load_n(k + j * stride, dim - d), acc[j]);
+        for (int j = 0; j < 8; j++)
+            acc[j] = vec_fma(x, vec_load_n(k + j * stride, dim - d), acc[j]);
     }
     vec_sums8(s, acc);
 }
@@ -60,7 +67,8 @@ static void add_values(float *o, const float *p, const float *v, int64_t stride,
     }
     if (d == dim) return;
     vec sum = vec_load_n(o + d, dim - d);
-    for (int j = 0; j < AXPY_KEYS; j++) sum = vec_fma(share[j], vec_load_n(v + j * stride + d, dim - d), sum);
+    for (int j = 0; j < AXPY_KEYS; j++)
+        sum = vec_fma(share[j], vec_load_n(v + j * stride + d, dim - d), sum);
     vec_store_n(o + d, sum, dim - d);
 }
 
@@ -72,14 +80,18 @@ static void add_value(float *o, float p, const float *v, int dim) {
 }
 
 /* Raw products to scores of keys key..key+VEC-1: scale, softcap, mask. */
-VEC_INLINE vec finish_scores(const sluice_attention_params *p, vec s, int key, int first, int last) {
+VEC_INLINE vec finish_scores(const sluice_attention_params *p, vec s, int key, int first,
+                             int last) {
     s = vec_mul(s, vec_set(p->scale));
-    if (p->softcap > 0.0f) s = vec_mul(vec_set(p->softcap), vec_tanh(vec_div(s, vec_set(p->softcap))));
-    vec_mask seen = ivec_between(ivec_add(ivec_count(), ivec_set(key)), ivec_set(first), ivec_set(last));
+    if (p->softcap > 0.0f)
+        s = vec_mul(vec_set(p->softcap), vec_tanh(vec_div(s, vec_set(p->softcap))));
+    vec_mask seen =
+        ivec_between(ivec_add(ivec_count(), ivec_set(key)), ivec_set(first), ivec_set(last));
     return vec_select(seen, s, vec_set(-INFINITY));
 }
 
-/* The scores s of a block of `count` keys become exp(s - top); *top and *sum move on, o is rescaled to the new top. */
+/* The scores s of a block of `count` keys become exp(s - top); *top and *sum move on, o is rescaled
+ * to the new top. */
 static void decode_softmax(float *s, int count, float *top, float *sum, float *o, int dim) {
     vec most = vec_set(*top), total = vec_zero();
     for (int j = 0; j < count; j += VEC) most = vec_max(most, vec_load(s + j));
@@ -99,7 +111,8 @@ static void decode_softmax(float *s, int count, float *top, float *sum, float *o
     }
 }
 
-/* A tile of keys for all rows. K and V are walked in short pieces that stay in the first-level cache while every row uses them. */
+/* A tile of keys for all rows. K and V are walked in short pieces that stay in the first-level
+ * cache while every row uses them. */
 typedef struct decode_tile {
     const sluice__attention_call *c;
     const sluice__attention_part *w;
@@ -108,12 +121,14 @@ typedef struct decode_tile {
     bool prefetch;
 } decode_tile;
 
-/* Asks for rows key..key+7 (below `most`) that are needed half a tile later, so that memory works while the core computes: up to
- * twice as fast from memory, some percent slower from the second-level cache, where it is left out. Inline, because
- * gcc takes a function of mere prefetches for one without effect and drops the call. */
+/* Asks for rows key..key+7 (below `most`) that are needed half a tile later, so that memory works
+ * while the core computes: up to twice as fast from memory, some percent slower from the
+ * second-level cache, where it is left out. Inline, because gcc takes a function of mere prefetches
+ * for one without effect and drops the call. */
 VEC_INLINE void prefetch_rows(const decode_tile *t, const sluice_strided *x, int key, int most) {
     for (int j = key; t->prefetch && j < key + 8 && j < most; j++)
-        for (int d = 0; d < t->c->p.head_dim; d += 16) __builtin_prefetch(sluice__strided_at(x, t->b, j, t->kv) + d, 0, 2);
+        for (int d = 0; d < t->c->p.head_dim; d += 16)
+            __builtin_prefetch(sluice__strided_at(x, t->b, j, t->kv) + d, 0, 2);
 }
 
 static bool exceeds_cache(const sluice_attention_params *p) {
@@ -128,11 +143,14 @@ static void tile_products(const decode_tile *t) {
         const float *k = sluice__strided_at(&t->c->k, t->b, key, t->kv);
         prefetch_rows(t, &t->c->v, key, t->end);
         for (int r = 0; r < t->rows; r++) {
-            const float *q = sluice__strided_at(&t->c->q, t->b, r % p->q_len, t->kv * (t->rows / p->q_len) + r / p->q_len);
+            const float *q = sluice__strided_at(&t->c->q, t->b, r % p->q_len,
+                                                t->kv * (t->rows / p->q_len) + r / p->q_len);
             float *s = t->scores + r * DECODE_KEYS + key - t->begin;
-            if (t->end - key >= 8) dot_keys8(s, q, k, stride, p->head_dim);
+            if (t->end - key >= 8)
+                dot_keys8(s, q, k, stride, p->head_dim);
             else
-                for (int j = 0; j < t->end - key; j++) s[j] = dot_key(q, k + j * stride, p->head_dim);
+                for (int j = 0; j < t->end - key; j++)
+                    s[j] = dot_key(q, k + j * stride, p->head_dim);
         }
     }
 }
@@ -145,10 +163,13 @@ static void tile_softmax(const decode_tile *t) {
         float *s = t->scores + r * DECODE_KEYS;
         int first, last;
         sluice__attention_range(p, t->b, r % p->q_len, &first, &last);
-        if (last >= t->end) last = t->end - 1; /* what stands behind the tile's last key is from earlier tiles */
-        for (int j = 0; j < count; j += VEC) vec_store(s + j, finish_scores(p, vec_load(s + j), t->begin + j, first, last));
+        if (last >= t->end)
+            last = t->end - 1; /* what stands behind the tile's last key is from earlier tiles */
+        for (int j = 0; j < count; j += VEC)
+            vec_store(s + j, finish_scores(p, vec_load(s + j), t->begin + j, first, last));
         if (t->begin == 0) t->w->score0[r] = s[0];
-        decode_softmax(s, count, &t->w->top[r], &t->w->sum[r], t->w->out + r * t->w->stride, p->head_dim);
+        decode_softmax(s, count, &t->w->top[r], &t->w->sum[r], t->w->out + r * t->w->stride,
+                       p->head_dim);
     }
 }
 
@@ -159,7 +180,8 @@ static void tile_values(const decode_tile *t) {
         const float *v = sluice__strided_at(&t->c->v, t->b, key, t->kv);
         prefetch_rows(t, &t->c->k, key + DECODE_KEYS, t->c->p.kv_len);
         for (int r = 0; r < t->rows; r++)
-            add_values(t->w->out + r * t->w->stride, t->scores + r * DECODE_KEYS + key - t->begin, v, stride, dim);
+            add_values(t->w->out + r * t->w->stride, t->scores + r * DECODE_KEYS + key - t->begin,
+                       v, stride, dim);
     }
     for (; key < t->end; key++)
         for (int r = 0; r < t->rows; r++)
@@ -167,8 +189,8 @@ static void tile_values(const decode_tile *t) {
                       sluice__strided_at(&t->c->v, t->b, key, t->kv), dim);
 }
 
-void VEC_KERNEL(attention_partial_f32)(const sluice__attention_call *c, int b, int kv, int begin, int end,
-                                       const sluice__attention_part *w, float *scratch) {
+void VEC_KERNEL(attention_partial_f32)(const sluice__attention_call *c, int b, int kv, int begin,
+                                       int end, const sluice__attention_part *w, float *scratch) {
     int rows = c->p.num_heads / c->p.num_kv_heads * c->p.q_len;
     for (int r = 0; r < rows; r++) {
         w->top[r] = w->score0[r] = -INFINITY;
@@ -177,15 +199,19 @@ void VEC_KERNEL(attention_partial_f32)(const sluice__attention_call *c, int b, i
     bool far = exceeds_cache(&c->p);
     memset(w->out, 0, (size_t)(rows * w->stride) * sizeof *w->out);
     for (int key = begin; key < end; key += DECODE_KEYS) {
-        decode_tile t = {c, w, b, kv, rows, key, key + DECODE_KEYS < end ? key + DECODE_KEYS : end, scratch, far};
+        decode_tile t = {.c = c, .w = w, .b = b, .kv = kv, .rows = rows, .begin = key};
+        t.end = key + DECODE_KEYS < end ? key + DECODE_KEYS : end;
+        t.scores = scratch;
+        t.prefetch = far;
         tile_products(&t);
         tile_softmax(&t);
         tile_values(&t);
     }
 }
 
-/* What a row's parts come to: their common maximum, the same or 0 for -inf, and the sum of weights exp(score - base), sink included.
- * Parts that saw nothing have weight 0; a NaN in one of them survives the product with it. */
+/* What a row's parts come to: their common maximum, the same or 0 for -inf, and the sum of weights
+ * exp(score - base), sink included. Parts that saw nothing have weight 0; a NaN in one of them
+ * survives the product with it. */
 typedef struct row_total {
     float top, base, sum, score0;
 } row_total;
@@ -196,7 +222,8 @@ static float exp_of(float x) {
     return y[0];
 }
 
-static row_total total_of(const sluice__attention_part *w, int parts, int64_t part_size, int64_t row, const float *sink) {
+static row_total total_of(const sluice__attention_part *w, int parts, int64_t part_size,
+                          int64_t row, const float *sink) {
     const float *top = w->top + row, *sum = w->sum + row, *score0 = w->score0 + row;
     row_total t = {.top = sink ? *sink : -INFINITY, .score0 = -INFINITY};
     for (int64_t at = 0; at < parts * part_size; at += part_size)
@@ -215,12 +242,13 @@ static float merge_sums(const sluice__attention_call *c, row_total t, int64_t at
     float inverse = t.sum == 0.0f ? 0.0f : 1.0f / t.sum, log_sum[VEC];
     vec_store(log_sum, tile_log(vec_set(t.sum)));
     if (c->lse) c->lse[at] = t.top + log_sum[0];
-    if (c->first_share) c->first_share[at] = t.score0 == -INFINITY ? 0.0f : exp_of(t.score0 - t.base) * inverse;
+    if (c->first_share)
+        c->first_share[at] = t.score0 == -INFINITY ? 0.0f : exp_of(t.score0 - t.base) * inverse;
     return inverse;
 }
 
-static void merge_row(const sluice__attention_call *c, int b, int h, int i, const sluice__attention_part *w, int parts,
-                      int64_t part_size, int64_t row) {
+static void merge_row(const sluice__attention_call *c, int b, int h, int i,
+                      const sluice__attention_part *w, int parts, int64_t part_size, int64_t row) {
     const sluice_attention_params *p = &c->p;
     row_total t = total_of(w, parts, part_size, row, p->sinks ? &p->sinks[h] : NULL);
     float inverse = merge_sums(c, t, sluice__attention_row(p, b, h, i)), g[VEC];
@@ -232,12 +260,14 @@ static void merge_row(const sluice__attention_call *c, int b, int h, int i, cons
             float weight = exp_of(w->top[row + at] - t.base);
             sum = vec_fma(vec_set(weight), vec_load(w->out + at + row * w->stride + d), sum);
         }
-        write_piece(p, &to, d, p->head_dim - d < VEC ? p->head_dim - d : VEC, vec_mul(sum, vec_set(inverse)));
+        write_piece(p, &to, d, p->head_dim - d < VEC ? p->head_dim - d : VEC,
+                    vec_mul(sum, vec_set(inverse)));
     }
 }
 
-void VEC_KERNEL(attention_merge_f32)(const sluice__attention_call *c, int b, int kv, const sluice__attention_part *w, int parts,
-                                     int64_t part_size, float *scratch) {
+void VEC_KERNEL(attention_merge_f32)(const sluice__attention_call *c, int b, int kv,
+                                     const sluice__attention_part *w, int parts, int64_t part_size,
+                                     float *scratch) {
     (void)scratch;
     int group = c->p.num_heads / c->p.num_kv_heads;
     for (int r = 0; r < group * c->p.q_len; r++)

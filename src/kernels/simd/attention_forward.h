@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forward attention of a block of queries of one head, written in the words of x86/tile_<isa>.h.
  *
- * Queries are lanes. A panel is 2 vectors of queries; for each tile of keys it computes S^T [key, query] = K Q^T, updates the
- * running maximum and sum of each query lane by lane (online softmax, Milakov & Gimelshein 2018), and adds V^T P^T to
- * O^T [dim, query]. So K and V are read where they lie, without packing, softmax needs no sum across a vector, and what has
- * to be transposed is only Q on the way in and O on the way out, where the gate is applied. */
+ * Queries are lanes. A panel is 2 vectors of queries; for each tile of keys it computes S^T [key,
+ * query] = K Q^T, updates the running maximum and sum of each query lane by lane (online softmax,
+ * Milakov & Gimelshein 2018), and adds V^T P^T to O^T [dim, query]. So K and V are read where they
+ * lie, without packing, softmax needs no sum across a vector, and what has to be transposed is only
+ * Q on the way in and O on the way out, where the gate is applied. */
 #ifndef SLUICE_KERNELS_SIMD_ATTENTION_FORWARD_H
 #define SLUICE_KERNELS_SIMD_ATTENTION_FORWARD_H
 #include "kernels/attention.h"
@@ -12,26 +13,24 @@
 #include "kernels/simd/tile_gemm.h"
 #include "kernels/simd/tile_rows.h"
 
-enum {
-    PANEL = 2 * VEC,
-    PANELS = SLUICE__ATTENTION_QUERIES / PANEL,
-    KEYS = SLUICE__ATTENTION_KEYS
-};
+enum { PANEL = 2 * VEC, PANELS = SLUICE__ATTENTION_QUERIES / PANEL, KEYS = SLUICE__ATTENTION_KEYS };
 
-/* Range of keys of the lanes of one vector: first..last seen by some lane, all_first..all_last by every lane. */
+/* Range of keys of the lanes of one vector: first..last seen by some lane, all_first..all_last by
+ * every lane. */
 typedef struct lane_range {
     int first, last, all_first, all_last;
 } lane_range;
 
 typedef struct panel {
-    float *q, *o;                     /* [head_dim, PANEL] each: scaled queries, unnormalised output */
-    float top[PANEL], sum[PANEL];     /* running maximum and sum of exp(score - top) */
-    float fix[PANEL];                 /* exp(old top - new top) */
-    float score0[PANEL];              /* score of key 0, -inf where not seen */
+    float *q, *o;                 /* [head_dim, PANEL] each: scaled queries, unnormalised output */
+    float top[PANEL], sum[PANEL]; /* running maximum and sum of exp(score - top) */
+    float fix[PANEL];             /* exp(old top - new top) */
+    float score0[PANEL];          /* score of key 0, -inf where not seen */
     int32_t first[PANEL], last[PANEL];
     lane_range range[2];
-    int count, vectors;               /* queries, and vectors that hold them; further lanes repeat the last one's range */
-    bool started;                     /* o holds something */
+    int count, vectors; /* queries, and vectors that hold them; further lanes repeat the last one's
+                           range */
+    bool started;       /* o holds something */
 } panel;
 
 /* The block: what all its panels share. */
@@ -41,19 +40,25 @@ typedef struct forward_block {
     float *scores;       /* [KEYS, PANEL] */
 } forward_block;
 
+static lane_range range_of(const int32_t *first, const int32_t *last) {
+    lane_range r = {first[0], last[0], first[0], last[0]};
+    for (int i = 1; i < VEC; i++) {
+        r.first = first[i] < r.first ? first[i] : r.first;
+        r.all_first = first[i] > r.all_first ? first[i] : r.all_first;
+    }
+    r.last = last[VEC - 1]; /* a query stands behind the one before it */
+    return r;
+}
+
 static void set_ranges(panel *w, const forward_block *f, int begin) {
+    const sluice_attention_params *p = &f->c->p;
     for (int i = 0; i < PANEL; i++) {
-        int query = begin + (i < w->count ? i : w->count - 1), first, last;
-        sluice__attention_range(&f->c->p, f->b, query, &first, &last);
-        lane_range *r = &w->range[i / VEC];
-        if (i % VEC == 0) *r = (lane_range){first, last, first, last};
-        r->first = first < r->first ? first : r->first;
-        r->last = last > r->last ? last : r->last;
-        r->all_first = first > r->all_first ? first : r->all_first;
-        r->all_last = last < r->all_last ? last : r->all_last;
+        int first, last;
+        sluice__attention_range(p, f->b, begin + (i < w->count ? i : w->count - 1), &first, &last);
         w->first[i] = first;
         w->last[i] = last;
     }
+    for (int v = 0; v < 2; v++) w->range[v] = range_of(w->first + v * VEC, w->last + v * VEC);
 }
 
 static void panel_begin(panel *w, const forward_block *f, int begin, int count) {
@@ -62,8 +67,8 @@ static void panel_begin(panel *w, const forward_block *f, int begin, int count) 
     w->vectors = count > VEC ? 2 : 1;
     w->started = false;
     set_ranges(w, f, begin);
-    tile_pack_transposed(w->q, PANEL, sluice__strided_at(&f->c->q, f->b, begin, f->h), f->c->q.stride_token, count, p->head_dim,
-                         p->scale);
+    tile_pack_transposed(w->q, PANEL, sluice__strided_at(&f->c->q, f->b, begin, f->h),
+                         f->c->q.stride_token, count, p->head_dim, p->scale);
     vec top = vec_set(p->sinks ? p->sinks[f->h] : -INFINITY), sum = vec_set(p->sinks ? 1.0f : 0.0f);
     for (int v = 0; v < PANEL; v += VEC) {
         vec_store(w->top + v, top);
@@ -73,13 +78,15 @@ static void panel_begin(panel *w, const forward_block *f, int begin, int count) 
 }
 
 /* Softcap and mask of scores s [count, PANEL] of one vector of lanes, keys from `key` on. */
-static void adjust_scores(const panel *w, const sluice_attention_params *p, float *s, int key, int count, int v, bool masked) {
+static void adjust_scores(const panel *w, const sluice_attention_params *p, float *s, int key,
+                          int count, int v, bool masked) {
     ivec first = ivec_load(w->first + v), last = ivec_load(w->last + v);
     vec cap = vec_set(p->softcap), inverse = vec_set(p->softcap > 0.0f ? 1.0f / p->softcap : 0.0f);
     for (int j = 0; j < count; j++) {
         vec x = vec_load(s + j * PANEL);
         if (p->softcap > 0.0f) x = vec_mul(cap, vec_tanh(vec_mul(x, inverse)));
-        if (masked) x = vec_select(ivec_between(ivec_set(key + j), first, last), x, vec_set(-INFINITY));
+        if (masked)
+            x = vec_select(ivec_between(ivec_set(key + j), first, last), x, vec_set(-INFINITY));
         vec_store(s + j * PANEL, x);
     }
 }
@@ -101,7 +108,8 @@ VEC_INLINE vec largest_score(const float *s, int count, vec start) {
 /* Scores of one vector of lanes become exp(score - top); top, sum and fix move on. */
 static void softmax_step(panel *w, float *s, int count, int v) {
     vec old = vec_load(w->top + v), top = largest_score(s, count, old);
-    vec base = vec_select(vec_equal(top, vec_set(-INFINITY)), vec_zero(), top); /* nothing seen yet: not -inf - -inf */
+    vec base = vec_select(vec_equal(top, vec_set(-INFINITY)), vec_zero(),
+                          top); /* nothing seen yet: not -inf - -inf */
     vec fix = tile_exp(vec_sub(old, base)), sum = vec_mul(vec_load(w->sum + v), fix);
     for (int j = 0; j < count; j++) {
         vec e = tile_exp(vec_sub(vec_load(s + j * PANEL), base));
@@ -122,29 +130,36 @@ static void vector_step(panel *w, const forward_block *f, int key, int count, in
     softmax_step(w, s, count, v);
 }
 
-/* Keys begin..end-1 (at most KEYS) for the lanes of the panel that see them. Where only the second vector reaches further (the
- * diagonal), only it is computed. A query sees no fewer keys than the one before it, so that is the only such place. */
+/* Keys begin..end-1 (at most KEYS) for the lanes of the panel that see them. Where only the second
+ * vector reaches further (the diagonal), only it is computed. A query sees no fewer keys than the
+ * one before it, so that is the only such place. */
 static void panel_step(panel *w, const forward_block *f, int begin, int end) {
     const sluice__attention_call *c = f->c;
     const lane_range *r = w->range;
     int first = r[0].first < r[1].first ? r[0].first : r[1].first, dim = c->p.head_dim;
     if (begin < first) begin = first;
     int last[2] = {r[0].last, w->vectors == 2 ? r[1].last : r[0].last};
-    int both = (end <= last[0] ? end : last[0] + 1) - begin, second = (end <= last[1] ? end : last[1] + 1) - begin;
+    int both = (end <= last[0] ? end : last[0] + 1) - begin,
+        second = (end <= last[1] ? end : last[1] + 1) - begin;
     if (second <= 0) return;
     if (both < 0) both = 0;
-    const float *k = sluice__strided_at(&c->k, f->b, begin, f->kv), *v = sluice__strided_at(&c->v, f->b, begin, f->kv);
+    const float *k = sluice__strided_at(&c->k, f->b, begin, f->kv),
+                *v = sluice__strided_at(&c->v, f->b, begin, f->kv);
     float *s = f->scores, *rest = s + both * PANEL + VEC;
     int64_t ks = c->k.stride_token, vs = c->v.stride_token, width = w->vectors * VEC;
     tile_gemm_rows(both, width, dim, k, ks, w->q, PANEL, (tile_target){s, PANEL, TILE_ZERO, NULL});
-    tile_gemm_rows(second - both, VEC, dim, k + both * ks, ks, w->q + VEC, PANEL, (tile_target){rest, PANEL, TILE_ZERO, NULL});
+    tile_gemm_rows(second - both, VEC, dim, k + both * ks, ks, w->q + VEC, PANEL,
+                   (tile_target){rest, PANEL, TILE_ZERO, NULL});
     if (both > 0) vector_step(w, f, begin, both, 0);
     if (w->vectors == 2) vector_step(w, f, begin, second, VEC);
     tile_start start = w->started ? TILE_SCALE : TILE_ZERO;
-    if (both > 0) tile_gemm_columns(dim, width, both, v, vs, s, PANEL, (tile_target){w->o, PANEL, start, w->fix});
+    if (both > 0)
+        tile_gemm_columns(dim, width, both, v, vs, s, PANEL,
+                          (tile_target){w->o, PANEL, start, w->fix});
     if (second > both)
-        tile_gemm_columns(dim, VEC, second - both, v + both * vs, vs, rest, PANEL,
-                          (tile_target){w->o + VEC, PANEL, both > 0 ? TILE_ADD : start, w->fix + VEC});
+        tile_gemm_columns(
+            dim, VEC, second - both, v + both * vs, vs, rest, PANEL,
+            (tile_target){w->o + VEC, PANEL, both > 0 ? TILE_ADD : start, w->fix + VEC});
     w->started = true;
 }
 
@@ -160,7 +175,8 @@ static void write_sums(const panel *w, const forward_block *f, int begin, int co
     vec_store_n(c->first_share + row, vec_select(none, vec_zero(), share), count);
 }
 
-/* Rows of one vector of queries: O^T normalised lane by lane, transposed square by square, gated, written. */
+/* Rows of one vector of queries: O^T normalised lane by lane, transposed square by square, gated,
+ * written. */
 static void write_vector(const panel *w, const forward_block *f, int begin, int count, int v) {
     const sluice__attention_call *c = f->c;
     int dim = c->p.head_dim;
@@ -173,11 +189,13 @@ static void write_vector(const panel *w, const forward_block *f, int begin, int 
     for (int d = 0; d < dim; d += VEC) {
         int n = dim - d < VEC ? dim - d : VEC;
         vec r[VEC];
-        for (int i = 0; i < VEC; i++) r[i] = i < n ? vec_mul(vec_load(w->o + (d + i) * PANEL + v), inverse) : vec_zero();
+        for (int i = 0; i < VEC; i++)
+            r[i] = i < n ? vec_mul(vec_load(w->o + (d + i) * PANEL + v), inverse) : vec_zero();
         vec_transpose(r);
         float square[VEC * VEC];
         for (int i = 0; i < VEC; i++) vec_store(square + i * VEC, r[i]);
-        for (int i = 0; i < count; i++) write_piece(&c->p, &rows[i], d, n, vec_load(square + i * VEC));
+        for (int i = 0; i < count; i++)
+            write_piece(&c->p, &rows[i], d, n, vec_load(square + i * VEC));
     }
 }
 
@@ -190,7 +208,8 @@ static void panel_end(const panel *w, const forward_block *f, int begin) {
 }
 
 /* Panels take turns on each tile of keys, which stays in the cache meanwhile. */
-void VEC_KERNEL(attention_forward_f32)(const sluice__attention_call *c, int b, int h, int begin, int end, float *scratch) {
+void VEC_KERNEL(attention_forward_f32)(const sluice__attention_call *c, int b, int h, int begin,
+                                       int end, float *scratch) {
     panel w[PANELS];
     int count = (end - begin + PANEL - 1) / PANEL, dim = c->p.head_dim, first = c->p.kv_len;
     forward_block f = {c, b, h, h / (c->p.num_heads / c->p.num_kv_heads), begin, scratch};
@@ -200,7 +219,8 @@ void VEC_KERNEL(attention_forward_f32)(const sluice__attention_call *c, int b, i
         w[i].q = scratch + 2 * i * dim * PANEL;
         w[i].o = w[i].q + dim * PANEL;
         panel_begin(&w[i], &f, at, end - at < PANEL ? end - at : PANEL);
-        for (int v = 0; v < w[i].vectors; v++) first = w[i].range[v].first < first ? w[i].range[v].first : first;
+        for (int v = 0; v < w[i].vectors; v++)
+            first = w[i].range[v].first < first ? w[i].range[v].first : first;
     }
     for (int key = first; key < c->p.kv_len - c->p.q_len + end; key += KEYS)
         for (int i = 0; i < count; i++) panel_step(&w[i], &f, key, key + KEYS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends of the backward pass, row by row: from dy through the gate to the gradient of the ungated output, and from the sums of dq
- * to dq. Body for one tile_<isa>.h. */
+/* Ends of the backward pass, row by row: from dy through the gate to the gradient of the ungated
+ * output, and from the sums of dq to dq. Body for one tile_<isa>.h. */
 #ifndef SLUICE_KERNELS_SIMD_ATTENTION_PREPARE_H
 #define SLUICE_KERNELS_SIMD_ATTENTION_PREPARE_H
 #include "kernels/attention.h"
@@ -9,7 +9,7 @@
 typedef struct back_row {
     const float *q, *o, *dy, *gate; /* gate: elementwise logits, else NULL */
     float *dgate;                   /* elementwise gradient, else NULL */
-    float head_gate;                /* headwise: the activated gate; 1 without a gate or where it is added */
+    float head_gate; /* headwise: the activated gate; 1 without a gate or where it is added */
     float *work_q, *work_dout;
 } back_row;
 
@@ -18,8 +18,10 @@ typedef struct row_sums {
     vec out, gate;
 } row_sums;
 
-VEC_INLINE void prepare_piece(const sluice_attention_params *p, const back_row *r, int64_t d, int n, row_sums *sums) {
-    vec dy = vec_load_n(r->dy + d, n), o = vec_load_n(r->o + d, n), dout = vec_mul(dy, vec_set(r->head_gate));
+VEC_INLINE void prepare_piece(const sluice_attention_params *p, const back_row *r, int64_t d, int n,
+                              row_sums *sums) {
+    vec dy = vec_load_n(r->dy + d, n), o = vec_load_n(r->o + d, n),
+        dout = vec_mul(dy, vec_set(r->head_gate));
     bool multiply = p->gate_op == SLUICE_GATE_MULTIPLY;
     vec dact = p->gated && !multiply ? dy : vec_mul(dy, o);
     if (r->gate) {
@@ -46,7 +48,8 @@ static row_sums prepare_row(const sluice_attention_params *p, const back_row *r,
 }
 
 /* Activated headwise gates of up to VEC queries and their slopes. */
-static void head_gate_slopes(const sluice__attention_call *c, int b, int h, int begin, int count, float g[VEC], float slope[VEC]) {
+static void head_gate_slopes(const sluice__attention_call *c, int b, int h, int begin, int count,
+                             float g[VEC], float slope[VEC]) {
     for (int i = 0; i < VEC; i++) g[i] = 1.0f;
     if (!c->p.gated || c->p.gate_granularity != SLUICE_GATE_HEADWISE) return;
     for (int i = 0; i < count; i++) g[i] = *sluice__strided_at(&c->gate, b, begin + i, h);
@@ -55,7 +58,8 @@ static void head_gate_slopes(const sluice__attention_call *c, int b, int h, int 
     vec_store(slope, s);
 }
 
-static back_row back_row_at(const sluice__attention_call *c, int b, int h, int i, const sluice__attention_work *w) {
+static back_row back_row_at(const sluice__attention_call *c, int b, int h, int i,
+                            const sluice__attention_work *w) {
     bool elementwise = c->p.gated && c->p.gate_granularity == SLUICE_GATE_ELEMENTWISE;
     return (back_row){.q = sluice__strided_at(&c->q, b, i, h),
                       .o = sluice__strided_at(&c->o, b, i, h),
@@ -67,16 +71,18 @@ static back_row back_row_at(const sluice__attention_call *c, int b, int h, int i
 }
 
 /* shift of up to VEC queries; returns the sum of exp(sink - lse) * row_sum. */
-static float prepare_shift(const sluice__attention_call *c, int b, int h, int begin, int count, const sluice__attention_work *w) {
+static float prepare_shift(const sluice__attention_call *c, int b, int h, int begin, int count,
+                           const sluice__attention_work *w) {
     vec lse = vec_load_n(c->lse_saved + sluice__attention_row(&c->p, b, h, begin), count);
     vec shift = vec_select(vec_equal(lse, vec_set(-INFINITY)), vec_set(INFINITY), lse);
     vec_store_n(w->shift + begin, shift, count);
     if (!c->p.sinks) return 0.0f;
-    return vec_sum(vec_mul(tile_exp(vec_sub(vec_set(c->p.sinks[h]), shift)), vec_load_n(w->row_sum + begin, count)));
+    return vec_sum(vec_mul(tile_exp(vec_sub(vec_set(c->p.sinks[h]), shift)),
+                           vec_load_n(w->row_sum + begin, count)));
 }
 
-double VEC_KERNEL(attention_prepare_f32)(const sluice__attention_call *c, int b, int h, int begin, int end,
-                                         const sluice__attention_work *w) {
+double VEC_KERNEL(attention_prepare_f32)(const sluice__attention_call *c, int b, int h, int begin,
+                                         int end, const sluice__attention_work *w) {
     bool headwise = c->p.gated && c->p.gate_granularity == SLUICE_GATE_HEADWISE;
     double dsink = 0.0;
     for (int first = begin; first < end; first += VEC) {
@@ -88,21 +94,24 @@ double VEC_KERNEL(attention_prepare_f32)(const sluice__attention_call *c, int b,
             r.head_gate = g[i];
             row_sums sums = prepare_row(&c->p, &r, w->stride);
             w->row_sum[first + i] = vec_sum(sums.out);
-            if (headwise) *sluice__strided_at(&c->dgate, b, first + i, h) = slope[i] * vec_sum(sums.gate);
+            if (headwise)
+                *sluice__strided_at(&c->dgate, b, first + i, h) = slope[i] * vec_sum(sums.gate);
         }
         dsink -= (double)prepare_shift(c, b, h, first, count, w);
     }
     return dsink;
 }
 
-void VEC_KERNEL(attention_finish_f32)(const sluice__attention_call *c, int b, int h, int begin, int end, const float *dq, int parts,
-                                      int64_t part_size, int64_t stride) {
+void VEC_KERNEL(attention_finish_f32)(const sluice__attention_call *c, int b, int h, int begin,
+                                      int end, const float *dq, int parts, int64_t part_size,
+                                      int64_t stride) {
     vec scale = vec_set(c->p.scale);
     for (int i = begin; i < end; i++) {
         float *to = sluice__strided_at(&c->dq, b, i, h);
         for (int d = 0; d < c->p.head_dim; d += VEC) {
             vec sum = vec_load(dq + i * stride + d);
-            for (int part = 1; part < parts; part++) sum = vec_add(sum, vec_load(dq + part * part_size + i * stride + d));
+            for (int part = 1; part < parts; part++)
+                sum = vec_add(sum, vec_load(dq + part * part_size + i * stride + d));
             int n = c->p.head_dim - d < VEC ? c->p.head_dim - d : VEC;
             vec_store_n(to + d, vec_mul(sum, scale), n);
         }

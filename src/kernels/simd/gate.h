@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gates outside attention: body for one tile_<isa>.h. A row goes one of four ways, after whether heads share a score and
- * whether a score covers one component or the head; in each the scores live in registers. */
+/* Gates outside attention: body for one tile_<isa>.h. A row goes one of four ways, after whether
+ * heads share a score and whether a score covers one component or the head; in each the scores live
+ * in registers. */
 #include "kernels/kernels.h"
 #include "kernels/simd/tile_math.h"
 
@@ -13,8 +14,10 @@ VEC_INLINE int piece(int64_t left) {
 }
 
 /* n elements under one score. */
-VEC_INLINE void apply_scalar(const sluice__gating *g, float *y, const float *x, float score, int64_t n) {
-    for (int64_t i = 0; i < n; i += VEC) vec_store_n(y + i, apply(g, vec_load_n(x + i, piece(n - i)), vec_set(score)), piece(n - i));
+VEC_INLINE void apply_scalar(const sluice__gating *g, float *y, const float *x, float score,
+                             int64_t n) {
+    for (int64_t i = 0; i < n; i += VEC)
+        vec_store_n(y + i, apply(g, vec_load_n(x + i, piece(n - i)), vec_set(score)), piece(n - i));
 }
 
 /* Mean score of components w.. of all heads. */
@@ -30,7 +33,8 @@ static vec shared_scores(const sluice__gating *g, const float *logits, int64_t w
 
 static float mean_logit(const sluice__gating *g, const float *logits) {
     vec sum = vec_zero();
-    for (int h = 0; h < g->heads; h += VEC) sum = vec_add(sum, vec_load_n(logits + h, piece(g->heads - h)));
+    for (int h = 0; h < g->heads; h += VEC)
+        sum = vec_add(sum, vec_load_n(logits + h, piece(g->heads - h)));
     return vec_sum(sum) / (float)g->heads;
 }
 
@@ -53,7 +57,8 @@ static void flat_row(const sluice__gating *g, float *y, const float *x, const fl
     int64_t count = (int64_t)g->heads * g->head_dim;
     for (int64_t i = 0; i < count; i += VEC) {
         int n = piece(count - i);
-        vec_store_n(y + i, apply(g, vec_load_n(x + i, n), gate_act(g->act, vec_load_n(logits + i, n))), n);
+        vec_store_n(y + i,
+                    apply(g, vec_load_n(x + i, n), gate_act(g->act, vec_load_n(logits + i, n))), n);
     }
 }
 
@@ -80,17 +85,22 @@ static void shared_row(const sluice__gating *g, float *y, const float *x, const 
     }
 }
 
-void VEC_KERNEL(gate_f32)(const sluice__gating *g, float *y, int64_t y_stride, const float *x, int64_t x_stride,
-                          const float *logits, int64_t logits_stride, int64_t begin, int64_t end) {
+void VEC_KERNEL(gate_f32)(const sluice__gating *g, float *y, int64_t y_stride, const float *x,
+                          int64_t x_stride, const float *logits, int64_t logits_stride,
+                          int64_t begin, int64_t end) {
     bool whole = g->width == 1 && g->head_dim > 1;
     if (g->input_none) logits_stride = 0;
     for (int64_t r = begin; r < end; r++) {
         float *to = y + r * y_stride;
         const float *from = x + r * x_stride, *s = logits + r * logits_stride;
-        if (g->shared && whole) apply_scalar(g, to, from, shared_score(g, s), (int64_t)g->heads * g->head_dim);
-        else if (g->shared) shared_row(g, to, from, s);
-        else if (whole) head_row(g, to, from, s);
-        else flat_row(g, to, from, s);
+        if (g->shared && whole)
+            apply_scalar(g, to, from, shared_score(g, s), (int64_t)g->heads * g->head_dim);
+        else if (g->shared)
+            shared_row(g, to, from, s);
+        else if (whole)
+            head_row(g, to, from, s);
+        else
+            flat_row(g, to, from, s);
     }
 }
 
@@ -106,7 +116,8 @@ VEC_INLINE void put_logits(const sluice__gating *g, float *at, vec grad, int n) 
 }
 
 /* Writes dx of n elements and returns d loss / d score of each. */
-VEC_INLINE vec score_step(const sluice__gating *g, const gate_row *r, int64_t at, int n, vec score) {
+VEC_INLINE vec score_step(const sluice__gating *g, const gate_row *r, int64_t at, int n,
+                          vec score) {
     vec dy = vec_load_n(r->dy + at, n);
     bool multiply = g->op == SLUICE_GATE_MULTIPLY;
     vec grad = multiply ? vec_mul(dy, vec_load_n(r->x + at, n)) : dy;
@@ -114,14 +125,16 @@ VEC_INLINE vec score_step(const sluice__gating *g, const gate_row *r, int64_t at
     return grad;
 }
 
-static float score_sum(const sluice__gating *g, const gate_row *r, int64_t at, int64_t count, float score) {
+static float score_sum(const sluice__gating *g, const gate_row *r, int64_t at, int64_t count,
+                       float score) {
     vec sum[2] = {vec_zero(), vec_zero()}, s = vec_set(score);
     int64_t i = 0;
     for (; i + 2 * VEC <= count; i += 2 * VEC) {
         sum[0] = vec_add(sum[0], score_step(g, r, at + i, VEC, s));
         sum[1] = vec_add(sum[1], score_step(g, r, at + i + VEC, VEC, s));
     }
-    for (; i < count; i += VEC) sum[0] = vec_add(sum[0], score_step(g, r, at + i, piece(count - i), s));
+    for (; i < count; i += VEC)
+        sum[0] = vec_add(sum[0], score_step(g, r, at + i, piece(count - i), s));
     return vec_sum(vec_add(sum[0], sum[1]));
 }
 
@@ -141,16 +154,20 @@ static void head_row_backward(const sluice__gating *g, const gate_row *r) {
         float score[VEC], sum[VEC] = {0};
         vec slope, s = gate_act_slope(g->act, vec_load_n(r->logits + first, n), &slope);
         vec_store(score, s);
-        for (int i = 0; i < n; i++) sum[i] = score_sum(g, r, (int64_t)(first + i) * g->head_dim, g->head_dim, score[i]);
+        for (int i = 0; i < n; i++)
+            sum[i] = score_sum(g, r, (int64_t)(first + i) * g->head_dim, g->head_dim, score[i]);
         put_logits(g, r->dlogits + first, vec_mul(vec_load(sum), slope), n);
     }
 }
 
-/* Gradients of logits of heads that share a score whose gradient is `grad`: n of them at `at`. `mean`: the mean logit. */
-VEC_INLINE void shared_logits(const sluice__gating *g, const gate_row *r, int64_t at, int n, vec grad, vec mean) {
+/* Gradients of logits of heads that share a score whose gradient is `grad`: n of them at `at`.
+ * `mean`: the mean logit. */
+VEC_INLINE void shared_logits(const sluice__gating *g, const gate_row *r, int64_t at, int n,
+                              vec grad, vec mean) {
     vec slope;
     gate_act_slope(g->act, g->share_mean_logit ? mean : vec_load_n(r->logits + at, n), &slope);
-    put_logits(g, r->dlogits + at, vec_mul(vec_mul(grad, slope), vec_set(1.0f / (float)g->heads)), n);
+    put_logits(g, r->dlogits + at, vec_mul(vec_mul(grad, slope), vec_set(1.0f / (float)g->heads)),
+               n);
 }
 
 static void shared_row_backward(const sluice__gating *g, const gate_row *r) {
@@ -162,27 +179,35 @@ static void shared_row_backward(const sluice__gating *g, const gate_row *r) {
             mean = vec_add(mean, vec_load_n(r->logits + (int64_t)h * g->width + w, n));
         }
         mean = vec_mul(mean, vec_set(1.0f / (float)g->heads));
-        for (int h = 0; h < g->heads; h++) shared_logits(g, r, (int64_t)h * g->width + w, n, grad, mean);
+        for (int h = 0; h < g->heads; h++)
+            shared_logits(g, r, (int64_t)h * g->width + w, n, grad, mean);
     }
 }
 
 static void shared_head_row_backward(const sluice__gating *g, const gate_row *r) {
     float grad = score_sum(g, r, 0, (int64_t)g->heads * g->head_dim, shared_score(g, r->logits));
     float mean = mean_logit(g, r->logits);
-    for (int h = 0; h < g->heads; h += VEC) shared_logits(g, r, h, piece(g->heads - h), vec_set(grad), vec_set(mean));
+    for (int h = 0; h < g->heads; h += VEC)
+        shared_logits(g, r, h, piece(g->heads - h), vec_set(grad), vec_set(mean));
 }
 
-void VEC_KERNEL(gate_backward_f32)(const sluice__gating *g, float *dx, int64_t dx_stride, float *dlogits, int64_t dlogits_stride,
-                                   const float *dy, int64_t dy_stride, const float *x, int64_t x_stride, const float *logits,
-                                   int64_t logits_stride, int64_t begin, int64_t end) {
+void VEC_KERNEL(gate_backward_f32)(const sluice__gating *g, float *dx, int64_t dx_stride,
+                                   float *dlogits, int64_t dlogits_stride, const float *dy,
+                                   int64_t dy_stride, const float *x, int64_t x_stride,
+                                   const float *logits, int64_t logits_stride, int64_t begin,
+                                   int64_t end) {
     bool whole = g->width == 1 && g->head_dim > 1;
     if (g->input_none) dlogits_stride = logits_stride = 0;
     for (int64_t i = begin; i < end; i++) {
-        gate_row r = {dx + i * dx_stride, dlogits + i * dlogits_stride, dy + i * dy_stride, x + i * x_stride,
-                      logits + i * logits_stride};
-        if (g->shared && whole) shared_head_row_backward(g, &r);
-        else if (g->shared) shared_row_backward(g, &r);
-        else if (whole) head_row_backward(g, &r);
-        else flat_row_backward(g, &r);
+        gate_row r = {dx + i * dx_stride, dlogits + i * dlogits_stride, dy + i * dy_stride,
+                      x + i * x_stride, logits + i * logits_stride};
+        if (g->shared && whole)
+            shared_head_row_backward(g, &r);
+        else if (g->shared)
+            shared_row_backward(g, &r);
+        else if (whole)
+            head_row_backward(g, &r);
+        else
+            flat_row_backward(g, &r);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What softmax and gates need beyond vec_math.h, in the words of x86/tile_<isa>.h: an exponential without the
- * clamps that its callers make needless, logarithm, gate activations with slopes. All propagate NaN.
- * tests/kernels/test_attention_math.c measures their errors through the operators. */
+/* What softmax and gates need beyond vec_math.h, in the words of x86/tile_<isa>.h: an exponential
+ * without the clamps that its callers make needless, logarithm, gate activations with slopes. All
+ * propagate NaN. tests/kernels/test_gate.c and test_attention.c measure them through the operators. */
 #ifndef SLUICE_KERNELS_SIMD_TILE_MATH_H
 #define SLUICE_KERNELS_SIMD_TILE_MATH_H
 #include <float.h>
@@ -22,8 +22,8 @@ VEC_INLINE vec tile_exp(vec x) {
     return vec_keep(vec_not_less(x, vec_set(VEC_EXP_LEAST)), vec_scale2_normal(p, n));
 }
 
-/* Natural logarithm of a normal number, 0, inf: x = 2^e m with m in [2/3, 4/3), log m = 2 atanh((m - 1) / (m + 1))
- * as a series, whose argument is at most 1/5. */
+/* Natural logarithm of a normal number, 0, inf: x = 2^e m with m in [2/3, 4/3), and
+ * log m = 2 atanh((m - 1) / (m + 1)) as a series, whose argument is at most 1/5. */
 VEC_INLINE vec tile_log(vec x) {
     vec m, e = vec_split2(x, &m);
     vec_mask high = vec_not_less(m, vec_set(4.0f / 3.0f));
@@ -55,8 +55,8 @@ VEC_INLINE vec gate_softplus(vec s) {
     return vec_add(vec_max(vec_zero(), s), vec_add(tile_log(u), vec_div(lost, u)));
 }
 
-/* act(s) and *slope = d act / d s, with the limits at +-inf of gate_act.h. In vec_max and vec_min the operand whose
- * NaN must survive stands second. */
+/* act(s) and *slope = d act / d s, with the limits at +-inf of gate_act.h. In vec_max and vec_min
+ * the operand whose NaN must survive stands second. */
 VEC_INLINE vec gate_act_slope(sluice_gate_act act, vec s, vec *slope) {
     if (act == SLUICE_GATE_IDENTITY) {
         *slope = vec_set(1.0f);
@@ -67,10 +67,15 @@ VEC_INLINE vec gate_act_slope(sluice_gate_act act, vec s, vec *slope) {
     case SLUICE_GATE_NS_SIGMOID:
         *slope = vec_mul(vec_set(0.5f), *slope);
         return vec_fma(vec_set(0.5f), g, vec_set(0.5f));
-    case SLUICE_GATE_SILU: *slope = vec_fma(vec_min(vec_set(FLT_MAX), above), *slope, g); return vec_mul(above, g);
-    case SLUICE_GATE_SOFTPLUS: *slope = g; return gate_softplus(s);
+    case SLUICE_GATE_SILU:
+        *slope = vec_fma(vec_min(vec_set(FLT_MAX), above), *slope, g);
+        return vec_mul(above, g);
+    case SLUICE_GATE_SOFTPLUS:
+        *slope = g;
+        return gate_softplus(s);
     case SLUICE_GATE_SIGMOID:
-    case SLUICE_GATE_IDENTITY: break;
+    case SLUICE_GATE_IDENTITY:
+        break;
     }
     return g;
 }
