@@ -114,6 +114,30 @@ static void longer_ranges_agree(void **state) {
     }
 }
 
+/* Many small weights beside a few large ones, scores up to 18: each small one is below half a unit
+ * of the running sums, but together they count. Sums formed tile by tile leave 1.0e-6 of the
+ * results and 4e-8 of lse; sums formed key by key left 3.2e-6 and 1.5e-7. */
+static void errors_do_not_grow_with_length(void **state) {
+    (void)state;
+    for (int l = 0; l < LEVELS; l++) {
+        if (sluice_cpu_select(levels[l], NULL) != SLUICE_OK) continue;
+        for (int q_len = 8; q_len <= 64; q_len += 56) { /* row by row, and as lanes */
+            sluice_attention_params p = params_of(1, q_len, 4096, 1, 1, 64);
+            problem_options o = {.layout = NAIVE_DENSE, .sd = 3, .seed = 21};
+            problem x = problem_make(&p, &o);
+            problem_want(&x, true);
+            problem_forward(&x);
+            problem_backward(&x);
+            assert_true(naive_tensor_rms_error(&x.y, x.want.y) < 1.3e-6);
+            assert_true(naive_tensor_rms_error(&x.lse, x.want.lse) < 8e-8);
+            assert_true(q_len < 64 || naive_tensor_rms_error(&x.dq, x.want.dq) < 1.7e-6);
+            assert_true(q_len < 64 || naive_tensor_rms_error(&x.dk, x.want.dk) < 1.7e-6);
+            assert_true(q_len < 64 || naive_tensor_rms_error(&x.dv, x.want.dv) < 1.7e-6);
+            problem_free(&x);
+        }
+    }
+}
+
 /* Scores of +-1e4 and more: one key takes all, nothing overflows. */
 static void huge_scores_stay_finite(void **state) {
     (void)state;
@@ -226,6 +250,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_head_size_agrees),
         cmocka_unit_test(longer_ranges_agree),
         cmocka_unit_test(huge_scores_stay_finite),
+        cmocka_unit_test(errors_do_not_grow_with_length),
         cmocka_unit_test(splits_give_the_same_rows),
         cmocka_unit_test(same_bits_again),
         cmocka_unit_test(works_inside_a_parallel_region),

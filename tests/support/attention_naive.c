@@ -85,6 +85,15 @@ double naive_tensor_error(const naive_tensor *t, const double *dense) {
     return worst;
 }
 
+double naive_tensor_rms_error(const naive_tensor *t, const double *dense) {
+    double error = 0, size = 0;
+    EACH_ELEMENT(t, {
+        error += ((double)*x - dense[n]) * ((double)*x - dense[n]);
+        size += dense[n] * dense[n];
+    });
+    return sqrt(error / size);
+}
+
 double naive_largest(const double *x, int64_t count) {
     double most = 0;
     for (int64_t i = 0; i < count; i++) most = fmax(most, fabs(x[i]));

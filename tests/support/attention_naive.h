@@ -35,6 +35,8 @@ bool naive_tensor_guarded(const naive_tensor *t);
 void naive_tensor_read(const naive_tensor *t, double *dense);
 /* Largest |element - dense|; infinite when an element is not a number. */
 double naive_tensor_error(const naive_tensor *t, const double *dense);
+/* Root of the mean square of element - dense, relative to that of dense. */
+double naive_tensor_rms_error(const naive_tensor *t, const double *dense);
 int64_t naive_tensor_count(const naive_tensor *t);
 
 /* One call in double; dense arrays as in the public header. Unused ones are NULL. */

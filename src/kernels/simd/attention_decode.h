@@ -57,19 +57,19 @@ static void add_values(float *o, const float *p, const float *v, int64_t stride,
     for (int j = 0; j < AXPY_KEYS; j++) share[j] = vec_set(p[j]);
     int d = 0;
     for (; d + VEC <= dim; d += VEC) {
-        vec even = vec_load(o + d), odd = vec_mul(share[1], vec_load(v + stride + d));
-        even = vec_fma(share[0], vec_load(v + d), even);
+        vec even = vec_mul(share[0], vec_load(v + d));
+        vec odd = vec_mul(share[1], vec_load(v + stride + d));
         for (int j = 2; j < AXPY_KEYS; j += 2) {
             even = vec_fma(share[j], vec_load(v + j * stride + d), even);
             odd = vec_fma(share[j + 1], vec_load(v + (j + 1) * stride + d), odd);
         }
-        vec_store(o + d, vec_add(even, odd));
+        vec_store(o + d, vec_add(vec_load(o + d), vec_add(even, odd)));
     }
     if (d == dim) return;
-    vec sum = vec_load_n(o + d, dim - d);
+    vec sum = vec_zero();
     for (int j = 0; j < AXPY_KEYS; j++)
         sum = vec_fma(share[j], vec_load_n(v + j * stride + d, dim - d), sum);
-    vec_store_n(o + d, sum, dim - d);
+    vec_store_n(o + d, vec_add(vec_load_n(o + d, dim - d), sum), dim - d);
 }
 
 static void add_value(float *o, float p, const float *v, int dim) {

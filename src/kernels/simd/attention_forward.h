@@ -110,12 +110,14 @@ static void softmax_step(panel *w, float *s, int count, int v) {
     vec old = vec_load(w->top + v), top = largest_score(s, count, old);
     vec base = vec_select(vec_equal(top, vec_set(-INFINITY)), vec_zero(),
                           top); /* nothing seen yet: not -inf - -inf */
-    vec fix = tile_exp(vec_sub(old, base)), sum = vec_mul(vec_load(w->sum + v), fix);
+    vec fix = tile_exp(vec_sub(old, base)), sum = vec_zero();
     for (int j = 0; j < count; j++) {
         vec e = tile_exp(vec_sub(vec_load(s + j * PANEL), base));
         vec_store(s + j * PANEL, e);
-        sum = vec_add(sum, e);
+        sum =
+            vec_add(sum, e); /* of this tile alone: small weights must not vanish beside the sum */
     }
+    sum = vec_fma(vec_load(w->sum + v), fix, sum);
     vec_store(w->top + v, top);
     vec_store(w->sum + v, sum);
     vec_store(w->fix + v, fix);

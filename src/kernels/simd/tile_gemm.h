@@ -31,18 +31,16 @@ typedef struct tile_target {
     const float *scale;
 } tile_target;
 
-/* One block of registers; rows, vecs and one of the strides of A are constants at every call. */
+/* One block of registers; rows, vecs and one of the strides of A are constants at every call. The
+ * sum over k is formed apart and meets C at the end: added to a large C one by one, small terms
+ * would vanish. */
 VEC_INLINE void tile_block(const int rows, const int vecs, int64_t k, const float *a, int64_t a_row,
                            int64_t a_k, const float *b, int64_t ldb, const tile_target *t) {
     vec acc[TILE_ROWS][2];
     TILE_UNROLL
     for (int r = 0; r < rows; r++) {
         TILE_UNROLL
-        for (int v = 0; v < vecs; v++) {
-            const float *c = t->c + r * t->ldc + v * VEC;
-            vec scale = t->start == TILE_SCALE ? vec_load(t->scale + v * VEC) : vec_set(1.0f);
-            acc[r][v] = t->start == TILE_ZERO ? vec_zero() : vec_mul(vec_load(c), scale);
-        }
+        for (int v = 0; v < vecs; v++) acc[r][v] = vec_zero();
     }
     for (int64_t i = 0; i < k; i++) {
         vec bv[2];
@@ -56,9 +54,14 @@ VEC_INLINE void tile_block(const int rows, const int vecs, int64_t k, const floa
         }
     }
     TILE_UNROLL
-    for (int r = 0; r < rows; r++) {
+    for (int v = 0; v < vecs; v++) {
+        vec scale = t->start == TILE_SCALE ? vec_load(t->scale + v * VEC) : vec_set(1.0f);
         TILE_UNROLL
-        for (int v = 0; v < vecs; v++) vec_store(t->c + r * t->ldc + v * VEC, acc[r][v]);
+        for (int r = 0; r < rows; r++) {
+            float *c = t->c + r * t->ldc + v * VEC;
+            if (t->start != TILE_ZERO) acc[r][v] = vec_fma(vec_load(c), scale, acc[r][v]);
+            vec_store(c, acc[r][v]);
+        }
     }
 }
 
