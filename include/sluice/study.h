@@ -15,7 +15,8 @@ typedef struct sluice_study_params {
     const char *recipe; /* name of a built-in recipe, or a file that ends in .json or has a slash. Default "quick" */
     const char *const *texts; /* files or directories of text; num_texts 0 (default) = the embedded corpus */
     int num_texts;
-    const char *output_dir; /* default: "study-" and the recipe's name */
+    const char *scale;      /* one of the recipe's scales, like "smallest"; NULL (default) = "normal" */
+    const char *output_dir; /* default: "study-" and the recipe's name, behind it the scale when it is not normal */
     const char *arms;       /* names with commas between them; NULL (default) = all of the recipe */
     const char *seeds;      /* "1,2,3"; NULL (default) = the recipe's */
     int64_t max_steps;      /* updates per run; 0 (default) = the recipe's */
@@ -28,7 +29,7 @@ typedef struct sluice_study_params {
 } sluice_study_params;
 sluice_study_params sluice_study_params_default(void);
 
-enum { SLUICE_STUDY_MAX_ARMS = 20, SLUICE_STUDY_PATH = 1024 };
+enum { SLUICE_STUDY_MAX_ARMS = 48, SLUICE_STUDY_PATH = 1024 };
 
 /* One line of the table at the end. Means over the runs that were measured; NaN where there is none. sd: sample
  * standard deviation over seeds, NaN with one. */

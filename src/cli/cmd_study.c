@@ -14,7 +14,7 @@ static const long long UNSET = LLONG_MIN; /* an option that was not given */
 typedef struct options {
     cli_common common;
     sluice_study_params params;
-    char *recipe, *output, *seeds, *arms, *parallel, *show, *report;
+    char *recipe, *scale, *output, *seeds, *arms, *parallel, *show, *report;
     char **texts;
     long long max_steps;
     int overwrite, list;
@@ -26,8 +26,12 @@ static int list_recipes(void) {
     const char *name;
     for (int i = 0; (name = sluice_study_recipe_name(i)); i++) {
         json_t *recipe = json_loads(sluice_study_recipe_text(name), 0, NULL);
-        const char *title = json_string_value(json_object_get(recipe, "title"));
+        const char *title = json_string_value(json_object_get(recipe, "title")), *scale;
+        json_t *scales = json_object_get(recipe, "scales"), *value;
         printf("%-14s %s%s\n", name, title ? title : "", i ? "" : " (default)");
+        if (scales) printf("%-14s scales:", "");
+        json_object_foreach(scales, scale, value) printf(" %s", scale);
+        if (scales) printf("\n");
         json_decref(recipe);
     }
     return CLI_OK;
@@ -170,6 +174,7 @@ static int dispatch(options *o, poptContext ctx) {
     if (!parse_parallel(o))
         return cli_usage("study", "--parallel-arms: found \"%s\", expected 1..1024 or auto", o->parallel);
     if (o->recipe) o->params.recipe = o->recipe;
+    o->params.scale = o->scale;
     o->params.output_dir = o->output;
     o->params.seeds = o->seeds;
     o->params.arms = o->arms;
@@ -181,6 +186,7 @@ static int dispatch(options *o, poptContext ctx) {
 
 static void free_options(options *o) {
     free(o->recipe);
+    free(o->scale);
     free(o->output);
     free(o->seeds);
     free(o->arms);
@@ -196,12 +202,14 @@ int cmd_study(int argc, const char **argv) {
     options o = {.params = sluice_study_params_default(), .max_steps = UNSET};
     struct poptOption table[] = {
         {"recipe", 'r', POPT_ARG_STRING, &o.recipe, 0, "built-in recipe or a JSON file (default: quick)", "NAME|FILE"},
+        {"scale", '\0', POPT_ARG_STRING, &o.scale, 0,
+         "size of the study, of those that the recipe has: smallest, normal, large (default: normal)", "NAME"},
         {"text", 't', POPT_ARG_ARGV, &o.texts, 0,
          "text to train on: .txt, .jsonl, each also .gz or .zst, or directories of them; may be repeated (default: the "
          "King "
          "James Bible)",
          "FILE"},
-        {"output", 'o', POPT_ARG_STRING, &o.output, 0, "directory of the results (default: study-RECIPE)", "DIR"},
+        {"output", 'o', POPT_ARG_STRING, &o.output, 0, "directory of the results (default: study-RECIPE, with another scale study-RECIPE-SCALE)", "DIR"},
         {"seeds", '\0', POPT_ARG_STRING, &o.seeds, 0, "seeds, with commas (default: the recipe's)", "1,2,3"},
         {"arms", '\0', POPT_ARG_STRING, &o.arms, 0, "arms, with commas (default: all)", "A,B"},
         {"max-steps", '\0', POPT_ARG_LONGLONG, &o.max_steps, 0, "updates per run (default: the recipe's)", "N"},

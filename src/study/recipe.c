@@ -8,13 +8,14 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/strbuf.h"
+#include "study/scale.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const root_keys[] = {"name",  "title", "about",    "arms",       "seeds",
-                                        "model", "data",  "training", "evaluation", NULL};
+static const char *const root_keys[] = {"name", "title",    "about",      "scale", "arms", "seeds", "model",
+                                        "data", "training", "evaluation", NULL};
 static const char *const arm_keys[] = {"name", "label", "config", "data", "training", NULL};
 static const char *const evaluation_keys[] = {
     "heldout_windows", "inspect_windows", "sentence",      "map_tokens",    "lengths",     "yarn", "length_tokens",
@@ -183,13 +184,14 @@ static json_t *complete(json_t *root) {
     json_t *data = own_or_empty(root, "data"), *evaluation = own_or_empty(root, "evaluation");
     json_t *seeds = json_object_get(root, "seeds"), *title = json_object_get(root, "title");
     json_t *about = json_object_get(root, "about"), *name = json_object_get(root, "name");
+    json_t *scale = json_object_get(root, "scale");
     json_t *text = json_string("text");
     set_default(data, "kind", json_incref(text));
     if (json_equal(json_object_get(data, "kind"), text)) set_default(data, "vocab_size", json_integer(1024));
     json_decref(text);
     evaluation_defaults(evaluation);
-    return json_pack("{s:O, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", name, "title", title ? title : name,
-                     "about", about ? json_incref(about) : json_string(""), "seeds",
+    return json_pack("{s:O, s:O, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:o}", "name", name, "title", title ? title : name,
+                     "about", about ? json_incref(about) : json_string(""), "scale", scale, "seeds",
                      seeds ? json_incref(seeds) : json_pack("[i]", 1), "model", own_or_empty(root, "model"), "data",
                      data, "training", own_or_empty(root, "training"), "evaluation", evaluation, "arms",
                      complete_arms(json_object_get(root, "arms")));
@@ -234,7 +236,6 @@ static sluice_status check_arms(const sluice__json *root, sluice_error *err) {
 
 static sluice_status check_root(const sluice__json *root, sluice_error *err) {
     const char *name = NULL, *title = NULL, *about = NULL;
-    if (!json_is_object(root->value)) return sluice__json_fail(root, NULL, err, "a recipe is a JSON object");
     SLUICE__TRY(check_keys(root, is_root_key, err));
     SLUICE__TRY(sluice__json_string(root, "name", true, &name, err));
     SLUICE__TRY(check_name(root, name, err));
@@ -425,16 +426,44 @@ static sluice_status read_arms(sluice__recipe *r, const char *file, sluice_error
     return SLUICE_OK;
 }
 
+/* The recipe at one of its scales, names of keys checked; owned by the caller. */
+static sluice_status at_scale(json_t **out, json_t *source, const char *scale, const char *file, sluice_error *err) {
+    char where[300];
+    SLUICE__TRY(sluice__scale_apply(out, source, scale, file, err));
+    snprintf(where, sizeof where, "%.200s (scale %.60s)", file, scale ? scale : SLUICE__SCALE_NORMAL);
+    sluice__json given = sluice__json_view(*out, json_object_get(source, "scales") ? where : file);
+    sluice_status st = check_root(&given, err);
+    if (st == SLUICE_OK) return st;
+    json_decref(*out);
+    *out = NULL;
+    return st;
+}
+
+/* A mistake in a scale that is not asked for is a mistake too. */
+static sluice_status check_scales(json_t *source, const char *file, sluice_error *err) {
+    const char *scale;
+    json_t *value, *one;
+    json_object_foreach(json_object_get(source, "scales"), scale, value) {
+        SLUICE__TRY(at_scale(&one, source, scale, file, err));
+        json_decref(one);
+    }
+    return SLUICE_OK;
+}
+
 static sluice_status load(sluice__recipe *r, const char *name, json_t *source, const sluice__recipe_changes *changes,
                           sluice_error *err) {
-    sluice__json given = sluice__json_view(source, name);
-    SLUICE__TRY(check_root(&given, err));
-    r->root = complete(source);
+    json_t *scaled;
+    if (!json_is_object(source)) return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: a recipe is a JSON object", name);
+    SLUICE__TRY(check_scales(source, name, err));
+    SLUICE__TRY(at_scale(&scaled, source, changes->scale, name, err));
+    r->root = complete(scaled);
+    json_decref(scaled);
     if (!r->root) return sluice__no_memory(err, sizeof *r, "a recipe");
     SLUICE__TRY(apply(r->root, changes, err));
     sluice__json root = sluice__json_view(r->root, name);
     r->name = json_string_value(json_object_get(r->root, "name"));
     r->title = json_string_value(json_object_get(r->root, "title"));
+    r->scale = json_string_value(json_object_get(r->root, "scale"));
     SLUICE__TRY(read_seeds(r, &root, err));
     SLUICE__TRY(read_evaluation(&r->evaluation, &root, err));
     return read_arms(r, name, err);

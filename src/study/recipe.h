@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "sluice/train.h"
 
-enum { SLUICE__MAX_ARMS = 20, SLUICE__MAX_SEEDS = 10, SLUICE__MAX_LENGTHS = 8, SLUICE__MAX_PROMPTS = 16 };
+enum { SLUICE__MAX_ARMS = 48, SLUICE__MAX_SEEDS = 10, SLUICE__MAX_LENGTHS = 8, SLUICE__MAX_PROMPTS = 16 };
 
 /* One model of the study. The JSON is the shared part with the arm's own on top; owned. */
 typedef struct sluice__arm {
@@ -33,7 +33,7 @@ typedef struct sluice__evaluation {
 
 typedef struct sluice__recipe {
     json_t *root; /* complete: defaults filled in; owned */
-    const char *name, *title;
+    const char *name, *title, *scale;
     sluice__arm arms[SLUICE__MAX_ARMS];
     int num_arms;
     int64_t seeds[SLUICE__MAX_SEEDS];
@@ -43,6 +43,7 @@ typedef struct sluice__recipe {
 
 /* What the command line changes; NULL and 0 leave the recipe as it is. */
 typedef struct sluice__recipe_changes {
+    const char *scale;        /* name of one of the recipe's scales */
     const char *arms, *seeds; /* lists with commas */
     int64_t max_steps;
 } sluice__recipe_changes;

@@ -13,6 +13,7 @@
 #include "study/plan.h"
 #include "study/report.h"
 #include "study/results.h"
+#include "study/scale.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -136,7 +137,8 @@ static void describe(const study *s) {
     char train[32], held[32];
     sluice__format_count(train, (double)i.train_tokens);
     sluice__format_count(held, (double)i.heldout_tokens);
-    sluice__log(SLUICE_LOG_INFO, "recipe %s: %d arm%s, %d seed%s", s->recipe.name, s->recipe.num_arms,
+    sluice__log(SLUICE_LOG_INFO, "recipe %s, scale %s: %d arm%s, %d seed%s", s->recipe.name, s->recipe.scale,
+                s->recipe.num_arms,
                 s->recipe.num_arms == 1 ? "" : "s", s->recipe.num_seeds, s->recipe.num_seeds == 1 ? "" : "s");
     sluice__log(SLUICE_LOG_INFO, "data: %s; %s tokens to train on, %s held out, vocabulary %d", s->material.source,
                 train, held, i.vocab_size);
@@ -144,13 +146,15 @@ static void describe(const study *s) {
 
 static sluice_status set_up(study *s, sluice_error *err) {
     const sluice_study_params *p = s->params;
-    sluice__recipe_changes changes = {.arms = p->arms, .seeds = p->seeds, .max_steps = p->max_steps};
+    sluice__recipe_changes changes = {.scale = p->scale, .arms = p->arms, .seeds = p->seeds, .max_steps = p->max_steps};
     SLUICE__TRY(check_params(p, err));
     SLUICE__TRY(sluice__recipe_load(&s->recipe, p->recipe ? p->recipe : "quick", &changes, err));
     if (p->output_dir)
         snprintf(s->dir, sizeof s->dir, "%s", p->output_dir);
-    else
+    else if (!strcmp(s->recipe.scale, SLUICE__SCALE_NORMAL))
         snprintf(s->dir, sizeof s->dir, "study-%s", s->recipe.name);
+    else
+        snprintf(s->dir, sizeof s->dir, "study-%s-%.60s", s->recipe.name, s->recipe.scale);
     SLUICE__TRY(sluice__check_writable_dir(s->dir, err));
     sluice__log(SLUICE_LOG_INFO, "reading text, training a tokenizer");
     SLUICE__TRY(sluice__material_new(&s->material, &s->recipe, p->texts, p->num_texts, err));

@@ -9,6 +9,21 @@
 
 static const sluice__recipe_changes none = {0};
 
+/* Every scale that the recipe names can be trained: names of keys are checked by any load, values by this one. */
+static void test_every_scale(const char *name) {
+    size_t size;
+    const char *text = sluice__recipe_text(name, &size), *scale;
+    json_t *root = json_loadb(text, size, 0, NULL), *value;
+    json_object_foreach(json_object_get(root, "scales"), scale, value) {
+        sluice__recipe r;
+        sluice_error err = {0};
+        assert_ok_err(sluice__recipe_load(&r, name, &(sluice__recipe_changes){.scale = scale}, &err), &err);
+        assert_string_equal(r.scale, scale);
+        sluice__recipe_free(&r);
+    }
+    json_decref(root);
+}
+
 static void test_builtin(void **state) {
     (void)state;
     int assets = 0, names = 0;
@@ -20,6 +35,7 @@ static void test_builtin(void **state) {
         assert_string_equal(r.name, name);
         assert_true(strlen(r.title) > 10 && r.num_arms >= 3);
         sluice__recipe_free(&r);
+        test_every_scale(name);
     }
     assert_int_equal(names, assets);
 }
@@ -166,6 +182,64 @@ static void test_mistakes(void **state) {
     }
 }
 
+#define SCALED                                                                                                         \
+    "{\"name\": \"x\", \"seeds\": [1, 2], \"training\": {\"max_steps\": 50, \"learning_rate\": 0.01}, "                  \
+    "\"data\": {\"seq_len\": 16, \"vocab_size\": 300}, "                                                              \
+    "\"scales\": {\"smallest\": {\"seeds\": [7], \"training\": {\"max_steps\": 5, \"learning_rate\": null}, "          \
+    "\"arms\": {\"b\": null, \"c\": {\"config\": {\"num_attention_heads\": 2}}}}, \"large\": {%s}}, "                \
+    "\"arms\": [" ARM ", {\"name\": \"b\"}, "                                                                        \
+    "{\"name\": \"c\", \"config\": {\"hidden_size\": 64, \"num_attention_heads\": 8}}]}"
+
+static sluice_status load_scaled(sluice__recipe *r, const char *large, const char *scale, sluice_error *err) {
+    char path[512], text[2048];
+    snprintf(path, sizeof path, "%s/scaled.json", test_temp_dir());
+    snprintf(text, sizeof text, SCALED, large);
+    assert_ok(sluice__write_file(path, text, strlen(text), NULL));
+    return sluice__recipe_load(r, path, &(sluice__recipe_changes){.scale = scale}, err);
+}
+
+static void test_scales(void **state) {
+    (void)state;
+    sluice__recipe r;
+    sluice_error err = {0};
+    assert_ok_err(load_scaled(&r, "", NULL, &err), &err);
+    assert_string_equal(r.scale, "normal");
+    assert_true(r.num_seeds == 2 && r.num_arms == 3);
+    assert_int_equal(json_integer_value(json_object_get(r.arms[0].training, "max_steps")), 50);
+    assert_null(json_object_get(r.root, "scales"));
+    sluice__recipe_free(&r);
+    assert_ok_err(load_scaled(&r, "", "smallest", &err), &err);
+    assert_string_equal(r.scale, "smallest");
+    assert_true(r.num_seeds == 1 && r.seeds[0] == 7 && r.num_arms == 2);
+    assert_string_equal(r.arms[1].name, "c");
+    assert_int_equal(json_integer_value(json_object_get(r.arms[1].config, "num_attention_heads")), 2);
+    assert_int_equal(json_integer_value(json_object_get(r.arms[1].config, "hidden_size")), 64);
+    assert_int_equal(json_integer_value(json_object_get(r.arms[0].training, "max_steps")), 5);
+    assert_null(json_object_get(r.arms[0].training, "learning_rate"));
+    sluice__recipe_free(&r);
+}
+
+static void test_refused_scales(void **state) {
+    (void)state;
+    static const struct {
+        const char *large, *scale, *word;
+    } cases[] = {{"", "huge", "smallest, large"},
+                 {"\"modl\": {}", NULL, "scales.large.modl"},
+                 {"\"name\": \"y\"", NULL, "scales.large.name"},
+                 {"\"model\": {\"hidden_siz\": 8}", NULL, "(scale large): model.hidden_siz"},
+                 {"\"model\": {\"hidden_size\": 0}", "large", "hidden_size"},
+                 {"\"arms\": []", NULL, "scales.large.arms"},
+                 {"\"arms\": {\"d\": null}", NULL, "scales.large.arms.d"},
+                 {"\"arms\": {\"a\": 3}", NULL, "scales.large.arms.a"},
+                 {"\"arms\": {\"a\": {\"name\": \"z\"}}", NULL, "keeps its name"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sluice__recipe r;
+        sluice_error err = {0};
+        assert_int_not_equal(load_scaled(&r, cases[i].large, cases[i].scale, &err), SLUICE_OK);
+        if (!strstr(err.message, cases[i].word)) fail_msg("\"%s\" lacks \"%s\"", err.message, cases[i].word);
+    }
+}
+
 static void test_smallest(void **state) {
     (void)state;
     char path[512];
@@ -185,6 +259,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_builtin),          cmocka_unit_test(test_matched_arms),
                                        cmocka_unit_test(test_options_of_a_run), cmocka_unit_test(test_changes),
                                        cmocka_unit_test(test_refused_changes),  cmocka_unit_test(test_unknown_recipe),
-                                       cmocka_unit_test(test_mistakes),         cmocka_unit_test(test_smallest)};
+                                       cmocka_unit_test(test_mistakes),         cmocka_unit_test(test_smallest),
+                                       cmocka_unit_test(test_scales),           cmocka_unit_test(test_refused_scales)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,7 @@ static void test_usage(void **state) {
     expect("--max-steps -4", 2, "--max-steps");
     expect("--recipe qick", 1, "known ones are quick, sink");
     expect("--recipe DIR/recipe.json --text DIR/text.txt --arms none --output DIR/o", 1, "no arm \"none\"");
+    expect("-r DIR/recipe.json --scale huge --text DIR/text.txt --output DIR/o", 1, "no scale \"huge\"");
     expect("--report DIR/no", 1, "results.json");
 }
 
