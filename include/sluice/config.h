@@ -71,6 +71,7 @@ typedef struct sluice_moe_spec {
     int num_experts_per_tok;
     int intermediate_size;       /* SwiGLU width of one expert */
     int num_shared_experts;      /* one more expert of this many times that width sees every token; 0 = none */
+    int shared_intermediate_size; /* its width */
     bool norm_topk_prob;         /* weights of the chosen experts sum to 1 */
     bool shared_expert_gate;     /* the shared expert is scaled by sigmoid(w . x) */
 } sluice_moe_spec;

@@ -28,7 +28,7 @@ static context context_of(const sluice__pass *pass, int layer, const sluice__moe
                      .rows = pass->rows,
                      .width = pass->config->hidden_size,
                      .inner = m->intermediate_size,
-                     .shared = (int64_t)m->num_shared_experts * m->intermediate_size,
+                     .shared = m->shared_intermediate_size,
                      .top = m->num_experts_per_tok};
 }
 

@@ -114,7 +114,7 @@ static void take_mlp(arena *a, const plan *p, const sluice_layer_spec *spec, slu
 
 static void take_moe(arena *a, const plan *p, const sluice_moe_spec *m, const sluice__moe_state *shared,
                      sluice__moe_state *s) {
-    int64_t top = m->num_experts_per_tok, inner = m->intermediate_size, wide = m->num_shared_experts * inner;
+    int64_t top = m->num_experts_per_tok, inner = m->intermediate_size, wide = m->shared_intermediate_size;
     s->x = shared->x;
     s->y = shared->y;
     s->prob = floats(a, p->rows, m->num_experts);
@@ -126,7 +126,7 @@ static void take_moe(arena *a, const plan *p, const sluice_moe_spec *m, const sl
     s->start = take(a, m->num_experts + 1, sizeof *s->start);
     s->gate_up = floats(a, p->rows, 2 * top * inner);
     s->act = floats(a, p->rows, top * inner);
-    if (!m->num_shared_experts) return;
+    if (!wide) return;
     s->shared_gate_up = floats(a, p->rows, 2 * wide);
     s->shared_act = floats(a, p->rows, wide);
     s->shared_score = m->shared_expert_gate ? floats(a, p->rows, 1) : NULL;
@@ -222,7 +222,8 @@ static backward_sizes backward_sizes_of(const plan *p) {
             z.inner = larger(z.inner, spec->intermediate_size);
             continue;
         }
-        z.inner = larger(z.inner, (int64_t)m->intermediate_size * larger(m->num_experts_per_tok, m->num_shared_experts));
+        z.inner = larger(z.inner, (int64_t)m->intermediate_size * m->num_experts_per_tok);
+        z.inner = larger(z.inner, m->shared_intermediate_size);
         z.top = larger(z.top, m->num_experts_per_tok);
         z.experts = larger(z.experts, m->num_experts);
     }

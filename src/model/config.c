@@ -232,7 +232,7 @@ static sluice_status kinds_from_list(const sluice__config_reader *r, const sluic
 }
 
 /* Without layer_types: the family's rule. */
-static sluice_status kinds_by_rule(const sluice__config_reader *r, int window, sluice_error *err) {
+static sluice_status kinds_by_rule(sluice__config_reader *r, int window, sluice_error *err) {
     sluice_config *c = r->config;
     if (r->family->full_attention_interval) {
         int interval;
@@ -245,15 +245,16 @@ static sluice_status kinds_by_rule(const sluice__config_reader *r, int window, s
                 "not supported by this version",
                 r->json.file, interval);
     }
+    if (r->family->kinds) return r->family->kinds(r, window, err);
     if (!window || !(r->family->sliding || r->family->window_everywhere)) return SLUICE_OK;
     int64_t first = r->family->window_everywhere ? 0 : 28;
-    if (r->family->sliding)
+    if (!r->family->window_everywhere)
         SLUICE__TRY(sluice__json_int(&r->json, "max_window_layers", false, 0, MAX_LAYERS, &first, err));
     for (int i = 0; i < c->num_hidden_layers; i++) c->layers[i].sliding_window = i >= first ? window : 0;
     return SLUICE_OK;
 }
 
-static sluice_status read_kinds(const sluice__config_reader *r, sluice_error *err) {
+static sluice_status read_kinds(sluice__config_reader *r, sluice_error *err) {
     int window;
     SLUICE__TRY(read_window(r, &window, err));
     sluice__json list = sluice__json_get(&r->json, "layer_types");
@@ -364,7 +365,7 @@ static sluice_status check_layer(const sluice_config *c, int i, sluice_error *er
     const sluice_switch_spec *w = &l->switch_head;
     bool experts = !m->num_experts || (m->num_experts > 0 && m->num_experts_per_tok > 0 &&
                                        m->num_experts_per_tok <= m->num_experts && m->intermediate_size > 0 &&
-                                       m->num_shared_experts >= 0);
+                                       m->num_shared_experts >= 0 && m->shared_intermediate_size >= 0);
     bool maps =
         w->head == SLUICE_SWITCH_NONE || (w->experts > 0 && w->topk > 0 && w->topk <= w->experts && !l->qkv_bias);
     const sluice_rope_spec *r = &l->rope;

@@ -199,7 +199,7 @@ static bool same_switch(const sluice_switch_spec *a, const sluice_switch_spec *b
 static bool same_experts(const sluice_moe_spec *a, const sluice_moe_spec *b) {
     return a->num_experts == b->num_experts && a->num_experts_per_tok == b->num_experts_per_tok &&
            a->intermediate_size == b->intermediate_size && a->num_shared_experts == b->num_shared_experts &&
-           a->norm_topk_prob == b->norm_topk_prob && a->shared_expert_gate == b->shared_expert_gate;
+           a->shared_intermediate_size == b->shared_intermediate_size && a->norm_topk_prob == b->norm_topk_prob && a->shared_expert_gate == b->shared_expert_gate;
 }
 
 /* Everything but the window and, between the kinds, RoPE. */
@@ -216,6 +216,16 @@ static bool alike(const sluice_layer_spec *a, const sluice_layer_spec *b) {
            (!kind || (a->sliding_window == b->sliding_window && sluice__rope_equal(&a->rope, &b->rope)));
 }
 
+/* What a layer has that our own config.json has no key for; NULL when there is nothing. */
+static const char *foreign_part(const sluice_layer_spec *l) {
+    const sluice_moe_spec *m = &l->moe;
+    if (fabs((double)l->attention_scale * sqrt(l->head_dim) - 1) > 1e-6)
+        return "an attention scale other than 1/sqrt(head_dim)";
+    if (m->shared_intermediate_size != m->num_shared_experts * m->intermediate_size)
+        return "a shared expert whose width is no multiple of that of the others";
+    return NULL;
+}
+
 sluice_status sluice__config_check_writable(const sluice_config *c, sluice_error *err) {
     const sluice_layer_spec *kinds[] = {first_of_kind(c, false), first_of_kind(c, true)};
     for (int i = 0; i < c->num_hidden_layers; i++)
@@ -225,10 +235,10 @@ sluice_status sluice__config_check_writable(const sluice_config *c, sluice_error
                     err, SLUICE_ERR_UNSUPPORTED,
                     "layer %d differs from others in more than its window: no config.json of ours says that",
                     i);
-    const sluice_layer_spec *l = &c->layers[0];
-    if (fabs((double)l->attention_scale * sqrt(l->head_dim) - 1) > 1e-6)
-        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
-                            "an attention scale other than 1/sqrt(head_dim) cannot be saved");
+    for (int i = 0; i < c->num_hidden_layers; i++) {
+        const char *part = foreign_part(&c->layers[i]);
+        if (part) return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "layer %d: %s cannot be saved", i, part);
+    }
     return SLUICE_OK;
 }
 

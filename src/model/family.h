@@ -26,10 +26,29 @@ typedef struct sluice__family_defaults {
     bool tie_word_embeddings;
 } sluice__family_defaults;
 
+/* How files hold a tensor: alone, or inside one that several share. F: width of the MLP of an expert. */
+typedef enum sluice__storage {
+    SLUICE__ALONE,
+    SLUICE__OF_EXPERTS,   /* [E, ...] expert after expert */
+    SLUICE__GATE_THEN_UP, /* [E, 2F, D]: of each expert its gate rows, then its up rows */
+    SLUICE__TRANSPOSED,   /* [E, columns, rows] */
+    SLUICE__INTERLEAVED,  /* [E, D, 2F]: transposed, columns of gate and up take turns; biases [E, 2F] likewise */
+    SLUICE__QKV_ROWS      /* [q | k | v, D] */
+} sluice__storage;
+
+/* A name that a family's files use. Those of a slot are tried in their order; without any that is ALONE,
+ * sluice__slot_name is tried first. */
 typedef struct sluice__tensor_name {
     sluice__slot slot;
-    const char *name; /* in place of sluice__slot_name */
+    const char *name; /* as sluice__slot_name has them; of a shared tensor that of the layer */
+    sluice__storage storage;
 } sluice__tensor_name;
+
+/* Experts in one tensor for all, as transformers keeps them in memory. */
+#define SLUICE__FUSED_EXPERTS                                                                                  \
+    {SLUICE__SLOT_EXPERT_GATE, "mlp.experts.gate_up_proj", SLUICE__GATE_THEN_UP},                              \
+        {SLUICE__SLOT_EXPERT_UP, "mlp.experts.gate_up_proj", SLUICE__GATE_THEN_UP},                            \
+        {SLUICE__SLOT_EXPERT_DOWN, "mlp.experts.down_proj", SLUICE__OF_EXPERTS}
 
 typedef struct sluice__family {
     const char *name;               /* for people */
@@ -43,6 +62,8 @@ typedef struct sluice__family {
     bool window_everywhere;      /* without layer_types: sliding_window holds for every layer */
     int full_attention_interval; /* without layer_types: layer i is linear unless (i + 1) is a multiple; 0 = all
                                     full */
+    /* Without layer_types: sets sliding_window of the layers that have one. NULL = by the rules above. */
+    sluice_status (*kinds)(sluice__config_reader *r, int window, sluice_error *err);
     const sluice__tensor_name *tensor_names; /* ends with name NULL; may be NULL */
     /* A model_type that several families share goes to the first that claims it. NULL = claims it always. */
     bool (*claims)(const sluice__json *json);
@@ -53,16 +74,24 @@ typedef struct sluice__family {
 /* In the order in which they are asked; ends with NULL. */
 extern const sluice__family *const sluice__families[];
 extern const sluice__family sluice__family_llama, sluice__family_qwen2, sluice__family_qwen3,
-    sluice__family_paper, sluice__family_qwen3_5, sluice__family_qwen3_5_wrapped, sluice__family_sluice;
+    sluice__family_paper, sluice__family_qwen3_5, sluice__family_qwen3_5_wrapped, sluice__family_sluice,
+    sluice__family_qwen3_moe, sluice__family_qwen2_moe;
 
 /* The family of a config.json, or an error that names what is known. */
 sluice_status sluice__family_find(const sluice__family **out, const sluice__json *root, sluice_error *err);
-/* The name that a tensor has in this family's files; freed with sluice__free, NULL when out of memory. */
+/* The name under which a tensor of its own stands in this family's files; freed with sluice__free, NULL when out of
+ * memory. */
 char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__place place);
 
 /* Shared readers of families. */
 sluice_status sluice__read_flag(const sluice__config_reader *r, const char *key, bool fallback, bool *out,
                                 sluice_error *err);
+/* Experts by the keys of transformers; *defaults says what an absent key means. Sets score, route_scale and the like
+ * as in *defaults. num_experts 0 gives a dense MLP. */
+sluice_status sluice__read_experts(const sluice__config_reader *r, const sluice_moe_spec *defaults,
+                                   sluice_moe_spec *out, sluice_error *err);
+/* Experts in the layers that decoder_sparse_step and mlp_only_layers leave to them. */
+sluice_status sluice__set_sparse_layers(sluice__config_reader *r, const sluice_moe_spec *moe, sluice_error *err);
 /* attention_bias: biases of q, k, v and o in every layer. */
 sluice_status sluice__read_attention_bias(sluice__config_reader *r, sluice_error *err);
 void sluice__set_qk_norm(sluice__config_reader *r, bool on);

@@ -8,6 +8,7 @@
 #include "base/strbuf.h"
 #include "model/config.h"
 #include "model/family.h"
+#include "model/file_view.h"
 #include "model/model.h"
 #include "model/packing.h"
 #include "model/store.h"
@@ -18,6 +19,7 @@ typedef struct transfer {
     int source; /* in the store */
     sluice__slot slot;
     int layer, expert;
+    sluice__view view; /* of the source */
     float *to, *gate; /* destination; for a packed q_proj also that of the gate */
     bool nonfinite;
 } transfer;
@@ -28,7 +30,7 @@ typedef struct loader {
     sluice__file_layout layout;
     sluice__store *store;
     transfer *transfers;
-    int num_transfers;
+    int num_transfers, room;
     bool *used; /* [tensors of the store] */
     sluice_model *model;
 } loader;
@@ -41,17 +43,6 @@ sluice_load_params sluice_load_params_default(void) {
 
 static bool is_q(sluice__slot slot) {
     return slot == SLUICE__SLOT_Q || slot == SLUICE__SLOT_Q_BIAS;
-}
-
-/* Shape of the slot's tensor in the file; 0 dimensions when the file has none of its own. */
-static int file_shape(const sluice_config *c, const sluice__file_layout *layout, int layer, sluice__slot slot,
-                      int64_t shape[2]) {
-    int ndim = sluice__slot_shape(c, layer, slot, shape);
-    if (!ndim || layer < 0) return ndim;
-    int64_t packed = sluice__packed_gate_rows(c, layout, layer);
-    if (packed && (slot == SLUICE__SLOT_GATE || slot == SLUICE__SLOT_GATE_BIAS)) return 0;
-    if (is_q(slot)) shape[0] += packed;
-    return ndim;
 }
 
 static void format_shape(char out[96], const int64_t *shape, int ndim) {
@@ -82,40 +73,56 @@ static sluice_status wrong_shape(const loader *l, const sluice__store_tensor *t,
 }
 
 static sluice_status check_tensor(const loader *l, const sluice__store_tensor *t, const transfer *x,
-                                  const int64_t *shape, int ndim, sluice_error *err) {
-    bool same = t->ndim == ndim;
-    for (int i = 0; i < ndim && same; i++) same = t->shape[i] == shape[i];
+                                  const sluice__file_view *v, sluice_error *err) {
+    bool same = t->ndim == v->ndim;
+    for (int i = 0; i < v->ndim && same; i++) same = t->shape[i] == v->shape[i];
     if (!sluice__dtype_is_weight(t->dtype))
         return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
                             "%s: tensor %s: dtype %s is not supported (packed or quantised weights?), "
                             "expected F32, F16, BF16 or F64",
                             t->file, t->name, sluice__dtype_name(t->dtype));
-    return same ? SLUICE_OK : wrong_shape(l, t, x, shape, ndim, err);
+    return same ? SLUICE_OK : wrong_shape(l, t, x, v->shape, v->ndim, err);
 }
 
-static sluice_status missing(const loader *l, const char *name, sluice__slot slot, sluice_error *err) {
-    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is missing%s", l->dir, name,
-                        slot == SLUICE__SLOT_LM_HEAD ? " (tie_word_embeddings is false in config.json)" : "");
-}
-
-static sluice_status plan_tensor(loader *l, sluice__place place, sluice_error *err) {
-    int64_t shape[2];
-    int ndim = file_shape(&l->config, &l->layout, place.layer, place.slot, shape);
-    if (!ndim) return SLUICE_OK;
+static sluice_status missing(const loader *l, sluice__place place, sluice_error *err) {
     char *name = sluice__family_tensor_name(&l->layout, place);
-    if (!name) return sluice__no_memory(err, 64, "a tensor name");
-    transfer x = {.source = sluice__store_find(l->store, name),
-                  .slot = place.slot,
-                  .layer = place.layer,
-                  .expert = place.expert};
-    sluice_status st = x.source < 0
-                           ? missing(l, name, place.slot, err)
-                           : check_tensor(l, sluice__store_at(l->store, x.source), &x, shape, ndim, err);
+    sluice_status st =
+        sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is missing%s", l->dir, name ? name : "",
+                     place.slot == SLUICE__SLOT_LM_HEAD ? " (tie_word_embeddings is false in config.json)" : "");
     sluice__free(name);
-    if (st != SLUICE_OK) return st;
-    l->used[x.source] = true;
-    l->transfers[l->num_transfers++] = x;
+    return st;
+}
+
+static sluice_status add_transfer(loader *l, const transfer *x, sluice_error *err) {
+    if (l->num_transfers == l->room) {
+        int room = l->room ? 2 * l->room : 256;
+        transfer *more = sluice__realloc(l->transfers, (size_t)room, sizeof *more, SLUICE__MEM_OTHER);
+        if (!more) return sluice__no_memory(err, (size_t)room * sizeof *more, "the list of tensors");
+        l->transfers = more;
+        l->room = room;
+    }
+    l->used[x->source] = true;
+    l->transfers[l->num_transfers++] = *x;
     return SLUICE_OK;
+}
+
+/* The first of the family's names for this tensor that the files have. */
+static sluice_status plan_tensor(loader *l, sluice__place place, sluice_error *err) {
+    sluice__file_view v;
+    int which = 0;
+    for (; sluice__file_view_at(&v, &l->config, &l->layout, place, which); which++) {
+        if (!v.name) return sluice__no_memory(err, 64, "a tensor name");
+        transfer x = {.source = sluice__store_find(l->store, v.name),
+                      .slot = place.slot,
+                      .layer = place.layer,
+                      .expert = place.expert,
+                      .view = v.view};
+        sluice__free(v.name);
+        if (x.source < 0) continue;
+        SLUICE__TRY(check_tensor(l, sluice__store_at(l->store, x.source), &x, &v, err));
+        return add_transfer(l, &x, err);
+    }
+    return which ? missing(l, place, err) : SLUICE_OK;
 }
 
 /* A file saved from the bare decoder lacks the leading "model.". */
@@ -128,11 +135,9 @@ static void adapt_prefix(loader *l) {
 }
 
 static sluice_status plan(loader *l, sluice_error *err) {
-    size_t most = (size_t)sluice__store_count(l->store) + 1; /* every transfer has a source of its own */
-    l->transfers = sluice__calloc(most, sizeof *l->transfers, SLUICE__MEM_OTHER);
-    l->used = sluice__calloc((size_t)sluice__store_count(l->store), sizeof *l->used, SLUICE__MEM_OTHER);
-    if (!l->transfers || !l->used)
-        return sluice__no_memory(err, most * sizeof *l->transfers, "the list of tensors");
+    size_t count = (size_t)sluice__store_count(l->store);
+    l->used = sluice__calloc(count, sizeof *l->used, SLUICE__MEM_OTHER);
+    if (!l->used) return sluice__no_memory(err, count * sizeof *l->used, "the list of tensors");
     adapt_prefix(l);
     sluice__place place = SLUICE__FIRST_PLACE;
     do SLUICE__TRY(plan_tensor(l, place, err));
@@ -199,7 +204,7 @@ static bool any_nonfinite(const float *x, int64_t count) {
 
 static sluice_status put_row(void *user, int64_t r, const float *values, sluice_error *err) {
     sink *s = user;
-    int64_t count = s->from->ndim == 2 ? s->from->shape[1] : s->from->shape[0];
+    int64_t count = s->transfer->view.columns;
     s->nonfinite |= any_nonfinite(values, count);
     if (s->transfer->gate && s->from->ndim == 2) return put_packed(s, r, values, err);
     if (s->transfer->gate) { /* a bias: every element is a row */
@@ -235,7 +240,7 @@ static sluice_status read_one(loader *l, transfer *x, sluice_error *err) {
     sink s = {.loader = l, .transfer = x, .from = sluice__store_at(l->store, x->source)};
     s.columns = s.from->ndim == 2 ? s.from->shape[1] : 1;
     s.one_plus = sluice__slot_kind_of(x->slot) == SLUICE__KIND_NORM && l->config.norm == SLUICE_NORM_ONE_PLUS;
-    sluice_status st = sluice__store_read(l->store, x->source, put_row, &s, err);
+    sluice_status st = sluice__store_read(l->store, x->source, &x->view, put_row, &s, err);
     x->nonfinite = s.nonfinite;
     return st;
 }

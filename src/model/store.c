@@ -225,33 +225,31 @@ bool sluice__store_is_mapped(const sluice__store *s) {
     return true;
 }
 
-/* Rows of a dense tensor in a map. */
-static sluice_status read_safe(const sluice__st_tensor *t, sluice__row_fn on_row, void *user,
-                               sluice_error *err) {
-    int64_t rows = t->ndim == 2 ? t->shape[0] : 1, columns = t->ndim ? t->shape[t->ndim - 1] : 1;
-    float *values = sluice__calloc((size_t)columns, sizeof *values, SLUICE__MEM_OTHER);
-    if (!values) return sluice__no_memory(err, (size_t)columns * sizeof *values, t->name);
+/* Rows of a tensor in a map. */
+static sluice_status read_safe(const sluice__st_tensor *t, const sluice__view *view, sluice__row_fn on_row,
+                               void *user, sluice_error *err) {
+    float *values = sluice__calloc((size_t)view->columns, sizeof *values, SLUICE__MEM_OTHER);
+    if (!values) return sluice__no_memory(err, (size_t)view->columns * sizeof *values, t->name);
     sluice_status st = SLUICE_OK;
-    const unsigned char *p = t->data;
-    for (int64_t r = 0; r < rows && st == SLUICE_OK; r++, p += columns * sluice__dtype_size(t->dtype)) {
-        sluice__to_f32(values, t->dtype, p, 1, columns);
+    int64_t size = sluice__dtype_size(t->dtype);
+    const unsigned char *p = (const unsigned char *)t->data + view->first * size;
+    for (int64_t r = 0; r < view->rows && st == SLUICE_OK; r++, p += view->row_stride * size) {
+        sluice__to_f32(values, t->dtype, p, view->column_stride, view->columns);
         st = on_row(user, r, values, err);
     }
     sluice__free(values);
     return st;
 }
 
-sluice_status sluice__store_read(sluice__store *s, int index, sluice__row_fn on_row, void *user,
-                                 sluice_error *err) {
+sluice_status sluice__store_read(sluice__store *s, int index, const sluice__view *view, sluice__row_fn on_row,
+                                 void *user, sluice_error *err) {
     const sluice__store_tensor *t = &s->tensors[index];
     const source *f = &s->files[t->source];
-    if (f->safe) {
-        const sluice__st_tensor *tensor = sluice__safetensors_at(f->safe, t->entry);
-        sluice_status st = read_safe(tensor, on_row, user, err);
-        sluice__safetensors_done(f->safe, tensor);
-        return st;
-    }
-    return sluice__torch_bin_read(f->bin, t->entry, on_row, user, err);
+    if (!f->safe) return sluice__torch_bin_read(f->bin, t->entry, view, on_row, user, err);
+    const sluice__st_tensor *tensor = sluice__safetensors_at(f->safe, t->entry);
+    sluice_status st = read_safe(tensor, view, on_row, user, err);
+    if (view->rows * view->columns == tensor->count) sluice__safetensors_done(f->safe, tensor);
+    return st;
 }
 
 /* ---- the public list ---- */

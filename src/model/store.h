@@ -26,9 +26,8 @@ int sluice__store_find(const sluice__store *store, const char *name); /* index o
 
 /* Whether several threads may read (different) tensors at once. */
 bool sluice__store_is_mapped(const sluice__store *store);
-/* Calls on_row for every row of a matrix [rows, columns], or once for a vector, with the values as fp32. The
- * tensor must have one or two dimensions and a weight type. A status other than OK from on_row ends the reading
- * with it. */
-sluice_status sluice__store_read(sluice__store *store, int index, sluice__row_fn on_row, void *user,
-                                 sluice_error *err);
+/* Calls on_row for every row of a view that lies inside the tensor, with the values as fp32. The tensor must have a
+ * weight type. A status other than OK from on_row ends the reading with it. */
+sluice_status sluice__store_read(sluice__store *store, int index, const sluice__view *view, sluice__row_fn on_row,
+                                 void *user, sluice_error *err);
 #endif

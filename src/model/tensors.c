@@ -104,7 +104,7 @@ static extent mlp_extent(const sluice_config *c, int layer, sluice__slot slot) {
     bool sparse = m->num_experts > 0;
     int64_t width = c->hidden_size, inner = sparse ? 0 : l->intermediate_size,
             expert = sparse ? m->intermediate_size : 0;
-    int64_t shared = sparse ? (int64_t)m->num_shared_experts * m->intermediate_size : 0;
+    int64_t shared = sparse ? m->shared_intermediate_size : 0;
     switch (slot) {
     case SLUICE__SLOT_MLP_GATE: return (extent){l->mlp_gelu ? 0 : inner, width};
     case SLUICE__SLOT_MLP_UP: return (extent){inner, width};

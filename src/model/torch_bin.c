@@ -276,19 +276,40 @@ static sluice_status fetch(source *s, size_t from, size_t count, unsigned char *
 typedef struct rows {
     int64_t rows, columns, row_stride, column_stride;
     sluice__dtype dtype;
-    int64_t span; /* elements from the first to the last */
+    int64_t first; /* elements behind the start of the tensor */
+    int64_t span;  /* elements from the first to the last */
     int64_t row_span;
 } rows;
 
-static rows rows_of(const sluice__pickle_tensor *t, sluice__dtype dtype) {
-    rows r = {.rows = t->ndim == 2 ? t->shape[0] : 1,
-              .columns = t->ndim ? t->shape[t->ndim - 1] : 1,
-              .row_stride = t->ndim == 2 ? t->stride[0] : 0,
-              .column_stride = t->ndim ? t->stride[t->ndim - 1] : 1,
-              .dtype = dtype};
-    r.row_span = (r.columns - 1) * r.column_stride + 1;
-    r.span = (r.rows - 1) * r.row_stride + r.row_span;
-    return r;
+static bool is_dense(const sluice__pickle_tensor *t) {
+    int64_t stride = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->shape[i] > 1 && t->stride[i] != stride) return false;
+        stride *= t->shape[i];
+    }
+    return true;
+}
+
+/* The view in terms of the storage. That of a tensor with strides of its own is the whole of at most two
+ * dimensions. */
+static sluice_status rows_of(rows *r, const source *s, const sluice__pickle_tensor *t, sluice__dtype dtype,
+                             const sluice__view *view, sluice_error *err) {
+    *r = (rows){.rows = view->rows,
+                .columns = view->columns,
+                .row_stride = view->row_stride,
+                .column_stride = view->column_stride,
+                .dtype = dtype,
+                .first = view->first};
+    if (!is_dense(t)) {
+        sluice__view whole = sluice__view_of(t->ndim, t->shape);
+        if (t->ndim > 2 || memcmp(view, &whole, sizeof whole))
+            return bad_source(s, err, "it is not dense, which this reader wants of stacked tensors");
+        r->row_stride = t->ndim == 2 ? t->stride[0] : 0;
+        r->column_stride = t->ndim ? t->stride[t->ndim - 1] : 1;
+    }
+    r->row_span = (r->columns - 1) * r->column_stride + 1;
+    r->span = (r->rows - 1) * r->row_stride + r->row_span;
+    return SLUICE_OK;
 }
 
 /* A buffer for `span` elements of which `wanted` are used; a hostile dictionary may spread few over many. */
@@ -342,19 +363,20 @@ static sluice_status read_whole(source *s, const rows *r, int64_t offset, float 
     return st;
 }
 
-sluice_status sluice__torch_bin_read(sluice__torch_bin *b, int index, sluice__row_fn on_row, void *user,
-                                     sluice_error *err) {
+sluice_status sluice__torch_bin_read(sluice__torch_bin *b, int index, const sluice__view *view,
+                                     sluice__row_fn on_row, void *user, sluice_error *err) {
     const sluice__bin_tensor *t = &b->tensors[index];
     const sluice__pickle_tensor *place = sluice__pickle_tensor_of(b->pickle, t->value);
     if (t->count == 0) return SLUICE_OK;
     source s = {.bin = b, .tensor = t->name};
-    rows r = rows_of(place, t->dtype);
+    rows r;
+    SLUICE__TRY(rows_of(&r, &s, place, t->dtype, view, err));
     float *values = sluice__calloc((size_t)r.columns, sizeof *values, SLUICE__MEM_OTHER);
     sluice_status st = values ? open_source(&s, sluice__pickle_storage_of(b->pickle, place->storage), err)
                               : sluice__no_memory(err, (size_t)r.columns * sizeof *values, t->name);
     bool forward = r.rows == 1 || r.row_stride >= r.row_span;
     if (st == SLUICE_OK)
-        st = (forward ? read_forward : read_whole)(&s, &r, place->offset, values, on_row, user, err);
+        st = (forward ? read_forward : read_whole)(&s, &r, place->offset + r.first, values, on_row, user, err);
     if (s.stream) zip_fclose(s.stream);
     sluice__free(values);
     return st;

@@ -3,6 +3,7 @@
 #ifndef SLUICE_MODEL_TORCH_BIN_H
 #define SLUICE_MODEL_TORCH_BIN_H
 #include "model/safetensors.h"
+#include "model/view.h"
 
 typedef struct sluice__torch_bin sluice__torch_bin;
 
@@ -22,8 +23,8 @@ int sluice__torch_bin_count(const sluice__torch_bin *bin);
 const sluice__bin_tensor *sluice__torch_bin_at(const sluice__torch_bin *bin, int index);
 const char *sluice__torch_bin_path(const sluice__torch_bin *bin);
 
-/* Rows of a matrix, or a vector as one row, as in sluice__store_read. The dtype must be a weight type. */
+/* Rows of a view of the tensor, as in sluice__store_read. The dtype must be a weight type. */
 typedef sluice_status (*sluice__row_fn)(void *user, int64_t row, const float *values, sluice_error *err);
-sluice_status sluice__torch_bin_read(sluice__torch_bin *bin, int index, sluice__row_fn on_row, void *user,
-                                     sluice_error *err);
+sluice_status sluice__torch_bin_read(sluice__torch_bin *bin, int index, const sluice__view *view,
+                                     sluice__row_fn on_row, void *user, sluice_error *err);
 #endif

@@ -14,6 +14,7 @@ static const struct {
     {"models/qwen2", 7},
     {"models/qwen3", 9},
     {"models/qwen3_yarn", 7},
+    {"models/qwen3_moe", 9},
     {"models/paper_baseline", 15},
     {"models/paper_elementwise_g2", 15},
     {"models/paper_elementwise_g4", 15},

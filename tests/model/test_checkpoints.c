@@ -206,7 +206,9 @@ static void check_bin(const char *path) {
     for (int i = 0; i < 3; i++) {
         collected c = {.count = i * 100};
         assert_int_equal(sluice__torch_bin_at(b, i)->name[0], 'a' + i);
-        assert_ok_err(sluice__torch_bin_read(b, i, collect, &c, &err), &err);
+        const sluice__bin_tensor *t = sluice__torch_bin_at(b, i);
+        sluice__view view = sluice__view_of(t->ndim, t->shape);
+        assert_ok_err(sluice__torch_bin_read(b, i, &view, collect, &c, &err), &err);
         assert_int_equal(c.count, i * 100 + counts[i]);
         assert_memory_equal(c.values, want[i], (size_t)counts[i] * sizeof(float));
     }

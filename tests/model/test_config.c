@@ -51,7 +51,7 @@ static const struct {
     {"{\"model_type\": \"lama\"}", SLUICE_ERR_CONFIG, {"did you mean llama?"}},
     {"{\"model_type\": 7}", SLUICE_ERR_CONFIG, {"model_type", "string"}},
     {"{\"architectures\": [\"X\"]}", SLUICE_ERR_CONFIG, {"model_type", "missing"}},
-    {"{\"model_type\": \"qwen3_moe\"}", SLUICE_ERR_UNSUPPORTED, {"qwen3_moe", "mixture of experts"}},
+    {"{\"model_type\": \"qwen4_exp\"}", SLUICE_ERR_UNSUPPORTED, {"qwen4_exp", "hyper-connections"}},
     {"{\"model_type\": \"afmoe\"}", SLUICE_ERR_UNSUPPORTED, {"afmoe"}},
     {"{\"model_type\": \"llama\", \"vocab_size\": 8}", SLUICE_ERR_CONFIG, {"hidden_size", "missing"}},
     {"{\"hidden_size\": 0}", SLUICE_ERR_CONFIG, {"hidden_size", "found 0"}},

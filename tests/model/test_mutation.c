@@ -379,8 +379,9 @@ static bool read_bin(const char *path) {
     float sum = 0;
     for (int i = 0; i < sluice__torch_bin_count(b); i++) {
         const sluice__bin_tensor *t = sluice__torch_bin_at(b, i);
-        if (t->ndim <= 2 && sluice__dtype_is_weight(t->dtype) && t->count < 1000)
-            sluice__torch_bin_read(b, i, sum_row, &sum, &err);
+        sluice__view view = sluice__view_of(t->ndim, t->shape);
+        if (sluice__dtype_is_weight(t->dtype) && t->count < 1000)
+            sluice__torch_bin_read(b, i, &view, sum_row, &sum, &err);
     }
     sluice__torch_bin_close(b);
     return true;

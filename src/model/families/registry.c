@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of families, and the model types that are known but need layers which this version lacks. */
-#include "base/memory.h"
 #include "base/strbuf.h"
 #include "model/family.h"
 #include <string.h>
 
 const sluice__family *const sluice__families[] = {
     &sluice__family_sluice, &sluice__family_paper,   &sluice__family_llama,           &sluice__family_qwen2,
-    &sluice__family_qwen3,  &sluice__family_qwen3_5, &sluice__family_qwen3_5_wrapped, NULL};
+    &sluice__family_qwen3,  &sluice__family_qwen3_5, &sluice__family_qwen3_5_wrapped, &sluice__family_qwen3_moe,
+    &sluice__family_qwen2_moe, NULL};
 
 /* model_type, what it needs */
 static const char *const later[][2] = {
     {"qwen3_next", "linear_attention (gated delta rule) layers and a mixture of experts"},
     {"qwen3_5_moe", "linear_attention (gated delta rule) layers and a mixture of experts"},
     {"qwen3_5_moe_text", "linear_attention (gated delta rule) layers and a mixture of experts"},
-    {"qwen3_moe", "a mixture of experts"},
-    {"qwen2_moe", "a mixture of experts"},
     {"mixtral", "a mixture of experts"},
     {"afmoe", "a mixture of experts"},
     {"laguna", "a mixture of experts and a softplus gate"},
@@ -97,16 +95,4 @@ sluice_status sluice__family_find(const sluice__family **out, const sluice__json
                                 "%s: model_type: %s needs %s, which this version does not support", root->file,
                                 type, later[i][1]);
     return unknown(root, type, err);
-}
-
-char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__place place) {
-    const char *name = sluice__slot_name(place.slot);
-    const sluice__tensor_name *names = layout->family->tensor_names;
-    for (int i = 0; names && names[i].name; i++)
-        if (names[i].slot == place.slot) name = names[i].name;
-    if (place.layer >= 0) return sluice__tensor_name_in(layout->prefix, name, place);
-    static const char ours[] = "model.";
-    return strncmp(name, ours, sizeof ours - 1)
-               ? sluice__strdup(name)
-               : sluice__asprintf("%s%s", layout->prefix, name + sizeof ours - 1);
 }

@@ -31,6 +31,7 @@ static sluice_status read_experts(const sluice__config_reader *r, sluice_moe_spe
     m->num_experts_per_tok = (int)per_token;
     m->intermediate_size = (int)width;
     m->num_shared_experts = (int)shared;
+    m->shared_intermediate_size = (int)(shared * width);
     return SLUICE_OK;
 }
 
