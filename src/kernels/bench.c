@@ -77,7 +77,7 @@ typedef struct named_case {
     const sluice__kernel_case *c;
     bool vectorised; /* has versions beside the reference */
 } named_case;
-enum { VERSIONS_NONE, VERSIONS_BOTH };
+enum { VERSIONS_NONE, VERSIONS_BOTH, VERSIONS_VNNI };
 static const named_case cases[] = {
 #define KERNEL(name, versions, result, parameters)                                                                 \
     {#name, &sluice__case_##name, VERSIONS_##versions != VERSIONS_NONE},
@@ -90,7 +90,10 @@ typedef struct level {
     unsigned flags;
 } level;
 static const level levels[] = {
-    {"ref", 0}, {"avx2", SLUICE_CPU_AVX2}, {"avx512", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512}};
+    {"ref", 0},
+    {"avx2", SLUICE_CPU_AVX2},
+    {"avx512", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512},
+    {"vnni", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512 | SLUICE_CPU_AVX512_VNNI}};
 
 static void free_operands(void **op) {
     for (int i = 0; i < SLUICE__CASE_OPERANDS; i++) sluice__free(op[i]);

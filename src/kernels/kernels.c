@@ -9,8 +9,12 @@
 #define CHOOSE_BOTH(name)                                                                          \
     if (cpu & SLUICE_CPU_AVX2) k->name = sluice_##name##_avx2;                                     \
     if (cpu & SLUICE_CPU_AVX512) k->name = sluice_##name##_avx512;
+#define CHOOSE_VNNI(name)                                                                          \
+    if (cpu & SLUICE_CPU_AVX2) k->name = sluice_##name##_avx2;                                     \
+    if (cpu & SLUICE_CPU_AVX512 && cpu & SLUICE_CPU_AVX512_VNNI) k->name = sluice_##name##_vnni;
 #else
 #define CHOOSE_BOTH(name)
+#define CHOOSE_VNNI(name)
 #endif
 #define CHOOSE_NONE(name)
 

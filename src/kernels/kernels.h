@@ -5,6 +5,7 @@
 #define SLUICE_KERNELS_KERNELS_H
 #include "kernels/gate.h"
 #include "kernels/ops.h"
+#include "kernels/quant_linear.h"
 #include "sluice/cpu.h"
 
 /* What AdamW multiplies by, worked out once per step in double. */
@@ -27,8 +28,12 @@ typedef struct sluice__kernels {
 #define SLUICE__PROTO_BOTH(name, result, parameters)                                               \
     result sluice_##name##_avx2 parameters;                                                        \
     result sluice_##name##_avx512 parameters;
+#define SLUICE__PROTO_VNNI(name, result, parameters)                                               \
+    result sluice_##name##_avx2 parameters;                                                        \
+    result sluice_##name##_vnni parameters;
 #else
 #define SLUICE__PROTO_BOTH(name, result, parameters)
+#define SLUICE__PROTO_VNNI(name, result, parameters)
 #endif
 #define SLUICE__PROTO_NONE(name, result, parameters)
 #define KERNEL(name, versions, result, parameters)                                                 \
