@@ -4,6 +4,7 @@
  * each element. */
 #include "kernels/cases.h"
 #include "base/memory.h"
+#include "kernels/half.h"
 #include <math.h>
 #include <string.h>
 
@@ -319,3 +320,35 @@ static void run_quant_input(table *k, shape *s, void **op) {
 }
 const sluice__kernel_case sluice__case_quant_input = {
     "qq", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 6, {64, 1024, 1024, 0}, NULL, run_quant_input};
+
+/* Random floats become as many 16-bit ones in the first half of the operand. */
+static void make_halves(void *op, int64_t count, bool brain) {
+    for (int64_t i = 0; i < count; i++) {
+        float x;
+        memcpy(&x, (char *)op + 4 * i, 4);
+        uint16_t half = brain ? sluice__float_to_brain(x) : sluice__float_to_half(x);
+        memcpy((char *)op + 2 * i, &half, 2);
+    }
+}
+
+static void prepare_thin_f16(shape *s, void **op) { make_halves(op[2], s->dim * s->depth, false); }
+static void prepare_thin_bf16(shape *s, void **op) { make_halves(op[2], s->dim * s->depth, true); }
+static void run_linear_thin_f16(table *k, shape *s, void **op) {
+    k->linear_thin_f16(op[0], s->dim, op[1], s->depth, op[2], s->rows, s->dim, s->depth);
+}
+static void run_linear_thin_bf16(table *k, shape *s, void **op) {
+    k->linear_thin_bf16(op[0], s->dim, op[1], s->depth, op[2], s->rows, s->dim, s->depth);
+}
+const sluice__kernel_case sluice__case_linear_thin_f16 = {
+    "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {1, 4096, 768, 0}, prepare_thin_f16, run_linear_thin_f16};
+const sluice__kernel_case sluice__case_linear_thin_bf16 = {
+    "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {1, 4096, 768, 0}, prepare_thin_bf16, run_linear_thin_bf16};
+
+static void prepare_f16(shape *s, void **op) { make_halves(op[1], count_of(s), false); }
+static void prepare_bf16(shape *s, void **op) { make_halves(op[1], count_of(s), true); }
+static void run_widen_f16(table *k, shape *s, void **op) { k->widen_f16(op[0], op[1], count_of(s)); }
+static void run_widen_bf16(table *k, shape *s, void **op) { k->widen_bf16(op[0], op[1], count_of(s)); }
+const sluice__kernel_case sluice__case_widen_f16 = {
+    "nn", 1, FINITE_INPUTS, TOLERANCE_EXACT, 0, 0, 6, {16, 1024, 0, 0}, prepare_f16, run_widen_f16};
+const sluice__kernel_case sluice__case_widen_bf16 = {
+    "nn", 1, FINITE_INPUTS, TOLERANCE_EXACT, 0, 0, 6, {16, 1024, 0, 0}, prepare_bf16, run_widen_bf16};

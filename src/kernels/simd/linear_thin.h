@@ -3,68 +3,107 @@
  * reading it; here each row of W is read once, straight into multiply-adds. One row of x: bound by memory, so W is
  * read in the order it lies in, which the prefetcher likes best. More rows: blocks of THIN_ROWS rows by four
  * outputs, where a load of W serves several rows and a load of x four outputs; bound by arithmetic from about eight
- * rows on. */
+ * rows on. 16-bit weights are widened as they are loaded; `kind` is a constant after inlining. */
 #include "kernels/kernels.h"
 
 /* Accumulators must leave registers for operands: 16 of 32, or 8 of 16. */
 enum { THIN_ROWS = VEC == 16 ? 4 : 2 };
 
+typedef enum thin_kind { THIN_F32, THIN_F16, THIN_BF16 } thin_kind;
+
+/* Elements at..at+n-1 of a row of W. */
+VEC_INLINE vec thin_load(const void *w, int64_t at, int n, thin_kind kind) {
+    if (kind == THIN_F32) return vec_load_n((const float *)w + at, n);
+    const uint16_t *half = (const uint16_t *)w + at;
+    return kind == THIN_F16 ? vec_load_f16_n(half, n) : vec_load_bf16_n(half, n);
+}
+
+VEC_INLINE const void *thin_row(const void *w, int64_t row, int64_t in, thin_kind kind) {
+    return (const char *)w + row * in * (kind == THIN_F32 ? 4 : 2);
+}
+
 /* Four accumulators hide the latency of the addition. */
-static float thin_dot(const float *x, const float *w, int64_t in) {
+VEC_INLINE float thin_dot(const float *x, const void *w, int64_t in, thin_kind kind) {
     vec a = vec_zero(), b = a, c = a, d = a;
     int64_t i = 0;
     for (; i + 4 * VEC <= in; i += 4 * VEC) {
-        a = vec_fma(vec_load(x + i), vec_load(w + i), a);
-        b = vec_fma(vec_load(x + i + VEC), vec_load(w + i + VEC), b);
-        c = vec_fma(vec_load(x + i + 2 * VEC), vec_load(w + i + 2 * VEC), c);
-        d = vec_fma(vec_load(x + i + 3 * VEC), vec_load(w + i + 3 * VEC), d);
+        a = vec_fma(vec_load(x + i), thin_load(w, i, VEC, kind), a);
+        b = vec_fma(vec_load(x + i + VEC), thin_load(w, i + VEC, VEC, kind), b);
+        c = vec_fma(vec_load(x + i + 2 * VEC), thin_load(w, i + 2 * VEC, VEC, kind), c);
+        d = vec_fma(vec_load(x + i + 3 * VEC), thin_load(w, i + 3 * VEC, VEC, kind), d);
     }
     for (; i < in; i += VEC) {
         int n = in - i < VEC ? (int)(in - i) : VEC;
-        a = vec_fma(vec_load_n(x + i, n), vec_load_n(w + i, n), a);
+        a = vec_fma(vec_load_n(x + i, n), thin_load(w, i, n, kind), a);
     }
     return vec_sum(vec_add(vec_add(a, b), vec_add(c, d)));
 }
 
-VEC_INLINE void thin_step(vec acc[THIN_ROWS][4], const float *x, int64_t x_stride, const float *w, int64_t in, int rows,
-                          int n) {
+VEC_INLINE void thin_step(vec acc[THIN_ROWS][4], const float *x, int64_t x_stride, const void *w, int64_t at,
+                          int64_t in, int rows, int n, thin_kind kind) {
     vec v[THIN_ROWS];
-    for (int r = 0; r < rows; r++) v[r] = vec_load_n(x + r * x_stride, n);
+    for (int r = 0; r < rows; r++) v[r] = vec_load_n(x + at + r * x_stride, n);
     for (int c = 0; c < 4; c++) {
-        vec u = vec_load_n(w + c * in, n);
+        vec u = thin_load(w, c * in + at, n, kind);
         for (int r = 0; r < rows; r++) acc[r][c] = vec_fma(v[r], u, acc[r][c]);
     }
 }
 
 /* Four outputs of `rows` rows, a constant after inlining. */
-VEC_INLINE void thin_block(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w, int64_t in,
-                           int rows) {
+VEC_INLINE void thin_block(float *y, int64_t y_stride, const float *x, int64_t x_stride, const void *w, int64_t in,
+                           int rows, thin_kind kind) {
     vec acc[THIN_ROWS][4];
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < 4; c++) acc[r][c] = vec_zero();
     int64_t i = 0;
-    for (; i + VEC <= in; i += VEC) thin_step(acc, x + i, x_stride, w + i, in, rows, VEC);
-    if (i < in) thin_step(acc, x + i, x_stride, w + i, in, rows, (int)(in - i));
+    for (; i + VEC <= in; i += VEC) thin_step(acc, x, x_stride, w, i, in, rows, VEC, kind);
+    if (i < in) thin_step(acc, x, x_stride, w, i, in, rows, (int)(in - i), kind);
     for (int r = 0; r < rows; r++) vec_sum4(y + r * y_stride, acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
 }
 
 /* Four outputs of all rows. */
-static void thin_four(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w, int64_t rows,
-                      int64_t in) {
+VEC_INLINE void thin_four(float *y, int64_t y_stride, const float *x, int64_t x_stride, const void *w, int64_t rows,
+                          int64_t in, thin_kind kind) {
     int64_t r = 0;
     for (; r + THIN_ROWS <= rows; r += THIN_ROWS)
-        thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, THIN_ROWS);
+        thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, THIN_ROWS, kind);
     if (THIN_ROWS > 2 && r + 2 <= rows) {
-        thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, 2);
+        thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, 2, kind);
         r += 2;
     }
-    if (r < rows) thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, 1);
+    if (r < rows) thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, 1, kind);
+}
+
+VEC_INLINE void thin_all(float *y, int64_t y_stride, const float *x, int64_t x_stride, const void *w, int64_t rows,
+                         int64_t out, int64_t in, thin_kind kind) {
+    int64_t o = 0;
+    for (; rows > 1 && o + 4 <= out; o += 4)
+        thin_four(y + o, y_stride, x, x_stride, thin_row(w, o, in, kind), rows, in, kind);
+    for (; o < out; o++)
+        for (int64_t r = 0; r < rows; r++)
+            y[r * y_stride + o] = thin_dot(x + r * x_stride, thin_row(w, o, in, kind), in, kind);
 }
 
 void VEC_KERNEL(linear_thin_f32)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w,
                                  int64_t rows, int64_t out, int64_t in) {
-    int64_t o = 0;
-    for (; rows > 1 && o + 4 <= out; o += 4) thin_four(y + o, y_stride, x, x_stride, w + o * in, rows, in);
-    for (; o < out; o++)
-        for (int64_t r = 0; r < rows; r++) y[r * y_stride + o] = thin_dot(x + r * x_stride, w + o * in, in);
+    thin_all(y, y_stride, x, x_stride, w, rows, out, in, THIN_F32);
 }
+
+void VEC_KERNEL(linear_thin_f16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const uint16_t *w,
+                                 int64_t rows, int64_t out, int64_t in) {
+    thin_all(y, y_stride, x, x_stride, w, rows, out, in, THIN_F16);
+}
+
+void VEC_KERNEL(linear_thin_bf16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const uint16_t *w,
+                                  int64_t rows, int64_t out, int64_t in) {
+    thin_all(y, y_stride, x, x_stride, w, rows, out, in, THIN_BF16);
+}
+
+VEC_INLINE void widen_all(float *y, const uint16_t *x, int64_t count, thin_kind kind) {
+    int64_t i = 0;
+    for (; i + VEC <= count; i += VEC) vec_store(y + i, thin_load(x, i, VEC, kind));
+    if (i < count) vec_store_n(y + i, thin_load(x, i, (int)(count - i), kind), (int)(count - i));
+}
+
+void VEC_KERNEL(widen_f16)(float *y, const uint16_t *x, int64_t count) { widen_all(y, x, count, THIN_F16); }
+void VEC_KERNEL(widen_bf16)(float *y, const uint16_t *x, int64_t count) { widen_all(y, x, count, THIN_BF16); }

@@ -30,6 +30,18 @@ VEC_INLINE void vec_store_n(float *p, vec v, int n) {
     else _mm256_maskstore_ps(p, vec_lanes(n), v);
 }
 
+/* The same of 16-bit floats, widened. */
+VEC_INLINE __m128i vec_load_half_n(const uint16_t *p, int n) {
+    if (n == VEC) return _mm_loadu_si128((const __m128i *)(const void *)p);
+    uint16_t few[8] = {0};
+    for (int i = 0; i < n; i++) few[i] = p[i];
+    return _mm_loadu_si128((const __m128i *)(const void *)few);
+}
+VEC_INLINE vec vec_load_f16_n(const uint16_t *p, int n) { return _mm256_cvtph_ps(vec_load_half_n(p, n)); }
+VEC_INLINE vec vec_load_bf16_n(const uint16_t *p, int n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(vec_load_half_n(p, n)), 16));
+}
+
 VEC_INLINE vec vec_set(float x) { return _mm256_set1_ps(x); }
 VEC_INLINE vec vec_zero(void) { return _mm256_setzero_ps(); }
 VEC_INLINE vec vec_add(vec a, vec b) { return _mm256_add_ps(a, b); }

@@ -27,6 +27,15 @@ VEC_INLINE void vec_store_n(float *p, vec v, int n) {
     else _mm512_mask_storeu_ps(p, vec_lanes(n), v);
 }
 
+/* The same of 16-bit floats, widened. */
+VEC_INLINE __m256i vec_load_half_n(const uint16_t *p, int n) {
+    return n == VEC ? _mm256_loadu_si256((const __m256i *)(const void *)p) : _mm256_maskz_loadu_epi16(vec_lanes(n), p);
+}
+VEC_INLINE vec vec_load_f16_n(const uint16_t *p, int n) { return _mm512_cvtph_ps(vec_load_half_n(p, n)); }
+VEC_INLINE vec vec_load_bf16_n(const uint16_t *p, int n) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(vec_load_half_n(p, n)), 16));
+}
+
 VEC_INLINE vec vec_set(float x) { return _mm512_set1_ps(x); }
 VEC_INLINE vec vec_zero(void) { return _mm512_setzero_ps(); }
 VEC_INLINE vec vec_add(vec a, vec b) { return _mm512_add_ps(a, b); }
