@@ -19,7 +19,7 @@ typedef struct options {
 static const char about[] =
     "Without PATH: version, CPU, threads, memory, and the version of every kernel in use. PATH may be a model "
     "directory, a\n"
-    "config.json, or a .safetensors or pytorch_model.bin file. Of a model it prints family, sizes, kinds of "
+    "config.json, or a .gguf, .safetensors or pytorch_model.bin file. Of a model it prints family, sizes, kinds of "
     "layers, the form of\n"
     "the gate and where it is stored, parameters, work and memory, element types, and what keeps it from "
     "running here, if\n"
@@ -85,7 +85,19 @@ static sluice_status add_check(json_t *report, const char *path, sluice_error *e
     return SLUICE_OK;
 }
 
+/* The tensors of a GGUF file can be listed whether or not its metadata describes a model that we know. */
+static sluice_status describe_gguf(json_t *report, const char *path, const options *o, sluice_error *err) {
+    sluice_error reason = {0};
+    sluice_status st = add_weights(report, path, o, err);
+    if (st != SLUICE_OK) return st;
+    if (add_config(report, path, o, &reason) != SLUICE_OK)
+        json_object_set_new(report, "reason", json_string(reason.message));
+    if (o->check_finite && json_is_true(json_object_get(report, "supported"))) st = add_check(report, path, err);
+    return st;
+}
+
 static sluice_status describe(json_t *report, const char *path, const options *o, sluice_error *err) {
+    if (ends_with(path, ".gguf")) return describe_gguf(report, path, o, err);
     if (!sluice__is_dir(path)) {
         if (ends_with(path, ".json")) return add_config(report, path, o, err);
         return add_weights(report, path, o, err);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "model/family.h"
+#include "model/gguf_model.h"
 #include <math.h>
 #include <string.h>
 
@@ -320,6 +321,7 @@ sluice_status sluice__config_read_file(sluice_config *out, sluice__file_layout *
 }
 
 sluice_status sluice_config_load(sluice_config *out, const char *path, sluice_error *err) {
+    if (sluice__is_gguf(path)) return sluice__gguf_config_file(out, path, err);
     return sluice__config_read_file(out, NULL, path, err);
 }
 

@@ -7,11 +7,23 @@
 
 static const struct {
     const char *name;
-    int bits;
+    int block, bytes; /* values of a block, bytes of it */
+    int gguf;         /* number in GGUF files, or -1 */
 } types[] = {
-#define SLUICE_X(name, bits) {#name, bits},
+#define SLUICE_X(name, bits) {#name, 1, (bits) / 8, -1},
     SLUICE__DTYPE_LIST(SLUICE_X)
 #undef SLUICE_X
+#define SLUICE_X(name, number, values, bytes) {#name, values, bytes, number},
+        SLUICE__BLOCK_DTYPE_LIST(SLUICE_X)
+#undef SLUICE_X
+};
+
+static const struct {
+    sluice__dtype dtype;
+    int gguf;
+} plain_in_gguf[] = {
+    {SLUICE__F32, 0},  {SLUICE__F16, 1},  {SLUICE__I8, 24},  {SLUICE__I16, 25},
+    {SLUICE__I32, 26}, {SLUICE__I64, 27}, {SLUICE__F64, 28}, {SLUICE__BF16, 30},
 };
 
 const char *sluice__dtype_name(sluice__dtype dtype) {
@@ -20,12 +32,21 @@ const char *sluice__dtype_name(sluice__dtype dtype) {
 }
 
 int sluice__dtype_size(sluice__dtype dtype) {
-    assert(dtype < SLUICE__DTYPES);
-    return types[dtype].bits / 8;
+    assert(dtype < SLUICE__PLAIN_DTYPES);
+    return types[dtype].bytes;
+}
+
+int sluice__dtype_block(sluice__dtype dtype) {
+    return types[dtype].block;
+}
+
+int64_t sluice__dtype_bytes(sluice__dtype dtype, int64_t count) {
+    assert(count % types[dtype].block == 0);
+    return count / types[dtype].block * types[dtype].bytes;
 }
 
 bool sluice__dtype_from_name(sluice__dtype *out, const char *name) {
-    for (int i = 0; i < SLUICE__DTYPES; i++) {
+    for (int i = 0; i < SLUICE__PLAIN_DTYPES; i++) {
         if (strcmp(types[i].name, name)) continue;
         *out = (sluice__dtype)i;
         return true;
@@ -33,8 +54,35 @@ bool sluice__dtype_from_name(sluice__dtype *out, const char *name) {
     return false;
 }
 
+int sluice__dtype_to_gguf(sluice__dtype dtype) {
+    for (size_t i = 0; i < sizeof plain_in_gguf / sizeof *plain_in_gguf; i++)
+        if (plain_in_gguf[i].dtype == dtype) return plain_in_gguf[i].gguf;
+    return types[dtype].gguf;
+}
+
+bool sluice__dtype_from_gguf(sluice__dtype *out, uint32_t number) {
+    for (int i = 0; i < SLUICE__DTYPES; i++) {
+        if (sluice__dtype_to_gguf((sluice__dtype)i) != (int64_t)number) continue;
+        *out = (sluice__dtype)i;
+        return true;
+    }
+    return false;
+}
+
+bool sluice__dtype_quant(sluice__dtype dtype, sluice__quant *out) {
+    if (dtype < SLUICE__PLAIN_DTYPES) return false;
+    for (int i = 0; i < SLUICE__QUANTS; i++) {
+        if (strcmp(sluice__quant_name((sluice__quant)i), types[dtype].name)) continue;
+        *out = (sluice__quant)i;
+        return true;
+    }
+    return false;
+}
+
 bool sluice__dtype_is_weight(sluice__dtype dtype) {
-    return dtype == SLUICE__F32 || dtype == SLUICE__BF16 || dtype == SLUICE__F16 || dtype == SLUICE__F64;
+    sluice__quant quant;
+    return dtype == SLUICE__F32 || dtype == SLUICE__BF16 || dtype == SLUICE__F16 || dtype == SLUICE__F64 ||
+           sluice__dtype_quant(dtype, &quant);
 }
 
 static float from_bits(uint32_t bits) {
@@ -66,8 +114,13 @@ static void widen_16(float *out, const unsigned char *p, int64_t step, int64_t c
 
 void sluice__to_f32(float *out, sluice__dtype dtype, const void *data, int64_t stride, int64_t count) {
     const unsigned char *p = data;
-    int64_t step = stride * sluice__dtype_size(dtype);
+    sluice__quant quant;
     assert(sluice__dtype_is_weight(dtype));
+    if (sluice__dtype_quant(dtype, &quant)) {
+        sluice__dequantize(out, quant, data, count);
+        return;
+    }
+    int64_t step = stride * sluice__dtype_size(dtype);
     if (dtype == SLUICE__F32 && stride == 1) {
         memcpy(out, p, (size_t)count * sizeof *out);
     } else if (dtype == SLUICE__F32) {

@@ -3,6 +3,7 @@
  * by its kind of storage. Everything follows from config.json; the loader compares it with what the file has. */
 #include "model/file_view.h"
 #include "base/memory.h"
+#include "model/gguf_model.h"
 #include "model/packing.h"
 #include <string.h>
 
@@ -28,6 +29,8 @@ static char *full_name(const sluice__file_layout *layout, const char *name, slui
                        sluice__storage storage) {
     static const char ours[] = "model.";
     if (storage != SLUICE__ALONE) place.expert = -1;
+    if (layout->family == &sluice__gguf_names)
+        return place.layer >= 0 ? sluice__asprintf("blk.%d.%s", place.layer, name) : sluice__strdup(name);
     if (place.layer >= 0) return sluice__tensor_name_in(layout->prefix, name, place);
     return strncmp(name, ours, sizeof ours - 1)
                ? sluice__strdup(name)

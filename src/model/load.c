@@ -9,6 +9,7 @@
 #include "model/config.h"
 #include "model/family.h"
 #include "model/file_view.h"
+#include "model/gguf_model.h"
 #include "model/model.h"
 #include "model/packing.h"
 #include "model/store.h"
@@ -148,6 +149,7 @@ static sluice_status plan(loader *l, sluice_error *err) {
 /* Tensors that older or larger files carry and that mean nothing here. */
 static bool harmless(const loader *l, const char *name) {
     static const char *const parts[] = {"rotary_emb.inv_freq", "mtp.",          "visual.",
+                                        "rope_freqs.weight", "nextn.",
                                         "vision_tower.",       "vision_model.", NULL};
     for (int i = 0; parts[i]; i++)
         if (strstr(name, parts[i])) return true;
@@ -282,6 +284,11 @@ static void report_nonfinite(const loader *l) {
 /* ---- the whole ---- */
 
 static sluice_status read_config(loader *l, const sluice_load_params *params, sluice_error *err) {
+    if (sluice__store_gguf(l->store)) {
+        SLUICE__TRY(sluice__gguf_config(&l->config, &l->layout, sluice__store_gguf(l->store), err));
+        return params && params->rope_override ? sluice__config_override_rope(&l->config, params->rope_override, err)
+                                               : SLUICE_OK;
+    }
     if (!sluice__is_dir(l->dir))
         return sluice__fail(err, SLUICE_ERR_IO, "%s: not a directory that holds a model", l->dir);
     char *path = sluice__path_join(l->dir, "config.json");
@@ -305,8 +312,10 @@ sluice_status sluice_model_load(sluice_model **out, const char *path, const slui
                                 sluice_error *err) {
     *out = NULL;
     loader l = {.dir = path};
-    sluice_status st = read_config(&l, params, err);
-    if (st == SLUICE_OK) st = sluice__store_open(&l.store, path, err);
+    sluice_status st = SLUICE_OK;
+    if (!sluice__is_dir(path) && sluice__is_gguf(path)) st = sluice__store_open(&l.store, path, err);
+    if (st == SLUICE_OK) st = read_config(&l, params, err);
+    if (st == SLUICE_OK && !l.store) st = sluice__store_open(&l.store, path, err);
     if (st == SLUICE_OK) st = plan(&l, err);
     if (st == SLUICE_OK) st = make_model(&l, err);
     if (st == SLUICE_OK) {

@@ -6,16 +6,19 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "model/gguf_model.h"
 #include "sluice/model.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_SHARDS = 4096 };
 
-/* One of the two is set. */
+/* One of them is set. */
 typedef struct source {
     sluice__safetensors *safe;
     sluice__torch_bin *bin;
+    sluice__gguf *gguf;
 } source;
 
 struct sluice__store {
@@ -26,10 +29,12 @@ struct sluice__store {
 };
 
 static const char *path_of(const source *f) {
+    if (f->gguf) return sluice__gguf_path(f->gguf);
     return f->safe ? sluice__safetensors_path(f->safe) : sluice__torch_bin_path(f->bin);
 }
 
 static int count_of(const source *f) {
+    if (f->gguf) return sluice__gguf_num_tensors(f->gguf);
     return f->safe ? sluice__safetensors_count(f->safe) : sluice__torch_bin_count(f->bin);
 }
 
@@ -45,6 +50,8 @@ static sluice_status add_file(sluice__store *s, const char *path, sluice_error *
     source *f = &files[s->num_files];
     if (ends_with(path, ".safetensors"))
         SLUICE__TRY(sluice__safetensors_open(&f->safe, path, err));
+    else if (sluice__is_gguf(path))
+        SLUICE__TRY(sluice__gguf_open(&f->gguf, path, err));
     else
         SLUICE__TRY(sluice__torch_bin_open(&f->bin, path, err));
     s->num_files++;
@@ -59,7 +66,11 @@ static int by_name(const void *a, const void *b) {
 
 static sluice__store_tensor tensor_of(const source *f, int index, int entry) {
     sluice__store_tensor out = {.file = path_of(f), .source = index, .entry = entry};
-    if (f->safe) {
+    if (f->gguf) {
+        const sluice__gguf_tensor *t = sluice__gguf_tensor_at(f->gguf, entry);
+        out.name = t->name, out.dtype = t->dtype, out.ndim = t->ndim, out.count = t->count;
+        memcpy(out.shape, t->shape, sizeof t->shape);
+    } else if (f->safe) {
         const sluice__st_tensor *t = sluice__safetensors_at(f->safe, entry);
         out.name = t->name, out.dtype = t->dtype, out.ndim = t->ndim, out.count = t->count;
         memcpy(out.shape, t->shape, sizeof out.shape);
@@ -176,6 +187,10 @@ static sluice_status open_directory(sluice__store *s, const char *dir, sluice_er
     return st;
 }
 
+const sluice__gguf *sluice__store_gguf(const sluice__store *s) {
+    return s->num_files == 1 ? s->files[0].gguf : NULL;
+}
+
 sluice_status sluice__store_open(sluice__store **out, const char *path, sluice_error *err) {
     *out = NULL;
     sluice__store *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);
@@ -193,6 +208,7 @@ void sluice__store_close(sluice__store *s) {
     for (int i = 0; i < s->num_files; i++) {
         sluice__safetensors_close(s->files[i].safe);
         sluice__torch_bin_close(s->files[i].bin);
+        sluice__gguf_close(s->files[i].gguf);
     }
     sluice__free(s->files);
     sluice__free(s->tensors);
@@ -221,7 +237,7 @@ int sluice__store_find(const sluice__store *s, const char *name) {
 
 bool sluice__store_is_mapped(const sluice__store *s) {
     for (int i = 0; i < s->num_files; i++)
-        if (!s->files[i].safe) return false;
+        if (s->files[i].bin) return false;
     return true;
 }
 
@@ -241,10 +257,54 @@ static sluice_status read_safe(const sluice__st_tensor *t, const sluice__view *v
     return st;
 }
 
+/* Values of one row of the file into the order of the model. */
+static void edit_columns(const sluice__gguf_edit *e, float *to, const float *from, int64_t columns) {
+    bool vector = e->kind == SLUICE__EDIT_VALUE_COLUMNS;
+    for (int64_t c = 0; c < columns; c++) to[c] = from[vector ? sluice__gguf_edit_source(e, c) : c];
+    for (int64_t c = 0; e->kind == SLUICE__EDIT_DECAY && c < columns; c++)
+        to[c] = logf(-from[sluice__gguf_edit_source(e, c)]);
+}
+
+/* A vector is a column of rows: its elements move like rows of a matrix. */
+static void edit_vector(const sluice__gguf_edit *e, float *to, const float *from, int64_t count) {
+    if (e->kind == SLUICE__EDIT_DECAY) edit_columns(e, to, from, count);
+    else for (int64_t i = 0; i < count; i++) to[i] = from[sluice__gguf_edit_source(e, i)];
+}
+
+static sluice_status read_gguf(const sluice__gguf *g, const sluice__gguf_tensor *t, const sluice__view *view,
+                               sluice__row_fn on_row, void *user, sluice_error *err) {
+    sluice__gguf_edit e = sluice__gguf_edit_of(g, t->name);
+    int64_t row = t->shape[t->ndim - 1], rows = t->count / row;
+    bool whole = view->column_stride == 1 && view->first % row == 0 && view->columns == row &&
+                 (view->rows == 1 || view->row_stride == row);
+    if (!whole || view->first / row + view->rows > rows)
+        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: only whole rows can be read of a GGUF tensor",
+                            sluice__gguf_path(g), t->name);
+    float *values = sluice__calloc((size_t)row, 2 * sizeof *values, SLUICE__MEM_OTHER);
+    if (!values) return sluice__no_memory(err, (size_t)row * 2 * sizeof *values, t->name);
+    sluice_status st = SLUICE_OK;
+    int64_t bytes = sluice__dtype_bytes(t->dtype, row), first = view->first / row;
+    for (int64_t r = 0; r < view->rows && st == SLUICE_OK; r++) {
+        int64_t at = t->ndim > 1 && e.kind != SLUICE__EDIT_VALUE_COLUMNS ? sluice__gguf_edit_source(&e, first + r) : first + r;
+        sluice__to_f32(values, t->dtype, t->data + at * bytes, 1, row);
+        if (t->ndim == 1) edit_vector(&e, values + row, values, row);
+        else edit_columns(&e, values + row, values, row);
+        st = on_row(user, r, values + row, err);
+    }
+    sluice__free(values);
+    return st;
+}
+
 sluice_status sluice__store_read(sluice__store *s, int index, const sluice__view *view, sluice__row_fn on_row,
                                  void *user, sluice_error *err) {
     const sluice__store_tensor *t = &s->tensors[index];
     const source *f = &s->files[t->source];
+    if (f->gguf) {
+        const sluice__gguf_tensor *g = sluice__gguf_tensor_at(f->gguf, t->entry);
+        sluice_status read = read_gguf(f->gguf, g, view, on_row, user, err);
+        if (view->rows * view->columns == g->count) sluice__gguf_done(f->gguf, g);
+        return read;
+    }
     if (!f->safe) return sluice__torch_bin_read(f->bin, t->entry, view, on_row, user, err);
     const sluice__st_tensor *tensor = sluice__safetensors_at(f->safe, t->entry);
     sluice_status st = read_safe(tensor, view, on_row, user, err);
@@ -285,7 +345,7 @@ sluice_weight_entry sluice_weight_files_at(const sluice_weight_files *files, int
                              .dtype = sluice__dtype_name(t->dtype),
                              .ndim = t->ndim,
                              .count = t->count,
-                             .bytes = t->count * sluice__dtype_size(t->dtype)};
+                             .bytes = sluice__dtype_bytes(t->dtype, t->count)};
     memcpy(e.shape, t->shape, sizeof e.shape);
     return e;
 }

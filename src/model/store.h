@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of a model directory, whatever files hold them: model.safetensors, its shards with an index,
- * pytorch_model.bin, its shards, or the weights.safetensors of a bare test case. Nothing is read but headers
+ * pytorch_model.bin, its shards, the weights.safetensors of a bare test case, or a GGUF file. Nothing is read but headers
  * until a tensor is asked for. */
 #ifndef SLUICE_MODEL_STORE_H
 #define SLUICE_MODEL_STORE_H
+#include "model/gguf.h"
 #include "model/torch_bin.h"
 
 typedef struct sluice__store sluice__store;
@@ -24,6 +25,8 @@ int sluice__store_count(const sluice__store *store);
 const sluice__store_tensor *sluice__store_at(const sluice__store *store, int index);
 int sluice__store_find(const sluice__store *store, const char *name); /* index or -1 */
 
+/* The GGUF file that the store is made of, or NULL. */
+const sluice__gguf *sluice__store_gguf(const sluice__store *store);
 /* Whether several threads may read (different) tensors at once. */
 bool sluice__store_is_mapped(const sluice__store *store);
 /* Calls on_row for every row of a view that lies inside the tensor, with the values as fp32. The tensor must have a

@@ -3,6 +3,8 @@
 #include "model/tokenizer_internal.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "model/gguf_model.h"
+#include "model/gguf_tokenizer.h"
 #include "base/rng.h"
 #include "model/tokenizer_json.h"
 #include "model/utf8.h"
@@ -228,9 +230,9 @@ static sluice_status config_token(const sluice_tokenizer *tok, const sluice__jso
     return SLUICE_OK;
 }
 
+/* Of the text in config_json. */
 static sluice_status read_config(sluice_tokenizer *tok, const char *path, sluice_error *err) {
     json_t *root;
-    SLUICE__TRY(sluice__read_file(&tok->config_json, &tok->config_size, path, FILE_LIMIT, err));
     SLUICE__TRY(sluice__json_parse(&root, tok->config_json, tok->config_size, path, err));
     sluice__json view = sluice__json_view(root, path);
     sluice_status st = json_is_object(root) ? SLUICE_OK : sluice__json_fail(&view, NULL, err, "expected an object");
@@ -247,15 +249,37 @@ static char *beside(const char *path, const char *name) {
     return slash ? sluice__asprintf("%.*s/%s", (int)(slash - path), path, name) : sluice__strdup(name);
 }
 
+static sluice_status load_gguf(sluice_tokenizer **out, const char *path, sluice_error *err) {
+    sluice__gguf *g;
+    char *json = NULL;
+    size_t size;
+    SLUICE__TRY(sluice__gguf_open(&g, path, err));
+    sluice_status st = sluice__gguf_tokenizer_json(&json, &size, g, err);
+    if (st == SLUICE_OK) st = build(out, json, size, path, err);
+    if (st == SLUICE_OK)
+        st = sluice__gguf_tokenizer_config(&(*out)->config_json, &(*out)->config_size, g, err);
+    if (st == SLUICE_OK) st = read_config(*out, path, err);
+    if (st != SLUICE_OK) {
+        sluice_tokenizer_free(*out);
+        *out = NULL;
+    }
+    sluice__gguf_close(g);
+    return st;
+}
+
 sluice_status sluice_tokenizer_load(sluice_tokenizer **out, const char *path, sluice_error *err) {
     *out = NULL;
+    if (!sluice__is_dir(path) && sluice__is_gguf(path)) return load_gguf(out, path, err);
     char *file = sluice__is_dir(path) ? sluice__path_join(path, "tokenizer.json") : sluice__strdup(path);
     char *config = file ? beside(file, "tokenizer_config.json") : NULL, *json = NULL;
     size_t size;
     sluice_status st = config ? SLUICE_OK : sluice__no_memory(err, strlen(path), "a path");
     if (st == SLUICE_OK) st = sluice__read_file(&json, &size, file, FILE_LIMIT, err);
     if (st == SLUICE_OK) st = build(out, json, size, file, err);
-    if (st == SLUICE_OK && sluice__is_file(config)) st = read_config(*out, config, err);
+    if (st == SLUICE_OK && sluice__is_file(config)) {
+        st = sluice__read_file(&(*out)->config_json, &(*out)->config_size, config, FILE_LIMIT, err);
+        if (st == SLUICE_OK) st = read_config(*out, config, err);
+    }
     if (st != SLUICE_OK) {
         sluice_tokenizer_free(*out);
         *out = NULL;
