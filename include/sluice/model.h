@@ -10,7 +10,14 @@ extern "C" {
 
 typedef struct sluice_model sluice_model;
 
+typedef enum sluice_load_weights {
+    SLUICE_LOAD_F32,      /* one block of fp32 that can be trained, changed and saved */
+    SLUICE_LOAD_AS_STORED /* to run only: matrices keep the type of the file and, where its layout allows, stay in its
+                             pages, which other processes share; the file must not be changed meanwhile */
+} sluice_load_weights;
+
 typedef struct sluice_load_params {
+    sluice_load_weights weights; /* default: F32 */
     const char *rope_override; /* JSON object in the form of rope_parameters that replaces the model's, e.g. to switch YaRN
                                   on; NULL = as in the file */
 } sluice_load_params;
@@ -41,13 +48,16 @@ typedef struct sluice_tensor_info {
     int ndim;
     int64_t shape[2];
     int64_t count;
-    float *data;       /* fp32, owned by the model */
+    float *data;       /* fp32, owned by the model; NULL for the matrices of a model loaded AS_STORED */
+    bool nonfinite;    /* the file had NaN or infinite values in it */
     bool weight_decay; /* matrices yes; norms, biases and input-independent gates no */
     bool hidden_matrix; /* a matrix inside a layer that is no router: what Muon updates */
 } sluice_tensor_info;
 int sluice_model_num_tensors(const sluice_model *model);
 sluice_tensor_info sluice_model_tensor(const sluice_model *model, int index);
 int sluice_model_find_tensor(const sluice_model *model, const char *name); /* index or -1 */
+/* out [count]: the tensor as fp32, of any model. */
+void sluice_model_tensor_read(const sluice_model *model, int index, float *out);
 
 /* What weight files hold, read from their headers: of a model directory, or of one .safetensors or .bin file. */
 typedef struct sluice_weight_files sluice_weight_files;

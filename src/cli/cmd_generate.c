@@ -234,7 +234,9 @@ int cmd_generate(int argc, const char **argv) {
         run r = {.print = !o.common.json};
         sluice_error err = {0};
         sluice_model *model = NULL;
-        sluice_status st = sluice_model_load(&model, path, NULL, &err);
+        sluice_load_params load = sluice_load_params_default();
+        load.weights = SLUICE_LOAD_AS_STORED;
+        sluice_status st = sluice_model_load(&model, path, &load, &err);
         if (st == SLUICE_OK) st = generate(&o, path, model, &r, &code, &err);
         if (st != SLUICE_OK) code = cli_fail(argv[0], &err);
         sluice_decode_stream_free(r.stream);

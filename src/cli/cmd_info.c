@@ -78,7 +78,9 @@ static sluice_status add_weights(json_t *report, const char *path, const options
 
 static sluice_status add_check(json_t *report, const char *path, sluice_error *err) {
     sluice_model *model;
-    sluice_status st = sluice_model_load(&model, path, NULL, err);
+    sluice_load_params load = sluice_load_params_default();
+    load.weights = SLUICE_LOAD_AS_STORED;
+    sluice_status st = sluice_model_load(&model, path, &load, err);
     if (st != SLUICE_OK) return st;
     json_object_set_new(report, "nonfinite_tensors", info_nonfinite(model));
     sluice_model_free(model);

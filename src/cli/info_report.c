@@ -176,9 +176,7 @@ json_t *info_nonfinite(const sluice_model *model) {
     json_t *names = json_array();
     for (int i = 0; i < sluice_model_num_tensors(model); i++) {
         sluice_tensor_info t = sluice_model_tensor(model, i);
-        int64_t k = 0;
-        while (k < t.count && isfinite(t.data[k])) k++;
-        if (k < t.count) json_array_append_new(names, json_string(t.name));
+        if (t.nonfinite) json_array_append_new(names, json_string(t.name));
     }
     return names;
 }

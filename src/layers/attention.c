@@ -230,8 +230,7 @@ static void project(const context *c, const float *x, const operands *o) {
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     const sluice__attention_state *s = c->state;
     int64_t width = c->pass->config->hidden_size;
-    sluice__linear_forward(s->qkvg, s->stride, x, width, c->w->qkvg, c->w->qkv_bias, c->pass->rows,
-                           projection_rows(c), width);
+    sluice__stack_forward(s->qkvg, s->stride, x, width, c->w->stacks.qkvg, c->w->qkv_bias, c->pass->rows);
     pick_maps(c);
     for (int i = 0; i < 3; i++) gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, inputs[i]));
     bool turned = c->spec->qk_norm || c->spec->rope.enabled;
@@ -326,7 +325,7 @@ sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int laye
     SLUICE__TRY(emit_gate(&c));
     int64_t width = pass->config->hidden_size, inner = (int64_t)c.spec->num_attention_heads * c.spec->head_dim;
     float *projected = state->projected ? state->projected : out;
-    sluice__linear_forward(projected, width, state->y, inner, c.w->o_proj, c.w->o_bias, pass->rows, width, inner);
+    sluice__stack_forward(projected, width, state->y, inner, c.w->stacks.o_proj, c.w->o_bias, pass->rows);
     gate_at(&c, SLUICE_GATE_OUTPUT, inside(&c, out, 0, width, 0), inside(&c, projected, 0, width, 0));
     return SLUICE_OK;
 }

@@ -8,10 +8,10 @@ void sluice__head_logits(const sluice__pass *pass, const float *x, sluice__logit
     const sluice__weights *w = sluice__model_weights(pass->ws->model);
     int64_t width = pass->config->hidden_size, vocab = pass->config->vocab_size;
     if (which == SLUICE__LOGITS_ALL) {
-        sluice__linear_forward(logits, vocab, x, width, w->lm_head, NULL, pass->rows, vocab, width);
+        sluice__stack_forward(logits, vocab, x, width, w->head, NULL, pass->rows);
     } else if (which == SLUICE__LOGITS_LAST) {
         const float *last = x + (pass->seq_len - 1) * width;
-        sluice__linear_forward(logits, vocab, last, pass->seq_len * width, w->lm_head, NULL, pass->batch, vocab, width);
+        sluice__stack_forward(logits, vocab, last, pass->seq_len * width, w->head, NULL, pass->batch);
     }
 }
 
@@ -27,16 +27,16 @@ static void count(const int32_t *labels, const float *nll, int64_t rows, sluice_
 void sluice__head_loss(const sluice__pass *pass, const float *x, const int32_t *labels, float *nll, sluice__loss *loss,
                        float loss_scale, float *dx) {
     sluice__workspace *ws = pass->ws;
-    const float *head = sluice__model_weights(ws->model)->lm_head;
+    const sluice__weights *w = sluice__model_weights(ws->model);
     int64_t width = pass->config->hidden_size, vocab = pass->config->vocab_size, n;
     for (int64_t r = 0; r < pass->rows; r += n) {
         n = pass->rows - r < ws->head_rows ? pass->rows - r : ws->head_rows;
         const float *block = x + r * width;
-        sluice__linear_forward(ws->logits, vocab, block, width, head, NULL, n, vocab, width);
+        sluice__stack_forward(ws->logits, vocab, block, width, w->head, NULL, n);
         sluice__softmax_nll(ws->logits, labels + r, nll + r, NULL, n, vocab, dx ? loss_scale : 0.0f);
         if (!dx) continue;
         sluice__linear_backward_weight(ws->grads.lm_head, NULL, ws->logits, vocab, block, width, n, vocab, width);
-        sluice__linear_backward_input(dx + r * width, width, ws->logits, vocab, head, n, vocab, width, false);
+        sluice__linear_backward_input(dx + r * width, width, ws->logits, vocab, w->lm_head, n, vocab, width, false);
     }
     count(labels, nll, pass->rows, loss);
 }

@@ -14,10 +14,10 @@ void sluice__mlp_forward(const sluice__pass *pass, int layer, const float *x, fl
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[layer];
     const sluice_layer_spec *l = &pass->config->layers[layer];
     int64_t rows = pass->rows, width = pass->config->hidden_size, inner = l->intermediate_size, both = inner_rows(l);
-    sluice__linear_forward(state->gate_up, both, x, width, w->gate_up, NULL, rows, both, width);
+    sluice__stack_forward(state->gate_up, both, x, width, w->stacks.gate_up, NULL, rows);
     if (l->mlp_gelu) sluice__gelu_forward(state->act, state->gate_up, rows * inner, false);
     else sluice__swiglu_forward(state->act, state->gate_up, rows, inner);
-    sluice__linear_forward(out, width, state->act, inner, w->down, NULL, rows, width, inner);
+    sluice__stack_forward(out, width, state->act, inner, w->stacks.down, NULL, rows);
 }
 
 void sluice__mlp_backward(const sluice__pass *pass, int layer, const float *dout, const float *x, float *dx,

@@ -70,26 +70,25 @@ static void expert_forward(const context *c, int e) {
     int64_t at = s->start[e], n = s->start[e + 1] - at, width = c->width, inner = c->inner;
     if (!n) return;
     float *gate_up = s->gate_up + at * 2 * inner, *act = s->act + at * inner;
-    sluice__linear_forward(gate_up, 2 * inner, s->x + at * width, width,
-                           c->w->expert_gate_up + e * 2 * inner * width, NULL, n, 2 * inner, width);
+    const sluice__layer_stacks *w = &c->w->stacks;
+    sluice__stack_forward(gate_up, 2 * inner, s->x + at * width, width, sluice__of_expert(w->expert_gate_up, e), NULL,
+                          n);
     sluice__swiglu_forward(act, gate_up, n, inner);
-    sluice__linear_forward(s->y + at * width, width, act, inner, c->w->expert_down + e * inner * width, NULL, n,
-                           width, inner);
+    sluice__stack_forward(s->y + at * width, width, act, inner, sluice__of_expert(w->expert_down, e), NULL, n);
 }
 
 /* out += [score] * shared(x); s->y is free by now. */
 static void shared_forward(const context *c, const float *x, float *out) {
     const sluice__moe_state *s = c->s;
     int64_t rows = c->rows, width = c->width, inner = c->shared;
-    sluice__linear_forward(s->shared_gate_up, 2 * inner, x, width, c->w->shared_gate_up, NULL, rows, 2 * inner,
-                           width);
+    sluice__stack_forward(s->shared_gate_up, 2 * inner, x, width, c->w->stacks.shared_gate_up, NULL, rows);
     sluice__swiglu_forward(s->shared_act, s->shared_gate_up, rows, inner);
-    sluice__linear_forward(s->y, width, s->shared_act, inner, c->w->shared_down, NULL, rows, width, inner);
+    sluice__stack_forward(s->y, width, s->shared_act, inner, c->w->stacks.shared_down, NULL, rows);
     if (!s->shared_score) {
         sluice__add(out, s->y, rows * width);
         return;
     }
-    sluice__linear_forward(s->shared_score, 1, x, width, c->w->shared_gate, NULL, rows, 1, width);
+    sluice__stack_forward(s->shared_score, 1, x, width, c->w->stacks.shared_gate, NULL, rows);
     sluice__kernels_now()->sigmoid_f32(s->shared_score, s->shared_score, rows);
     SLUICE__SPLIT(sluice__team(rows * width), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++)

@@ -83,8 +83,8 @@ void sluice__route(const sluice__pass *pass, int layer, const float *x, const sl
     const sluice__kernels *k = sluice__kernels_now();
     int experts = m->num_experts;
     int64_t width = pass->config->hidden_size;
-    const float *w = sluice__model_weights(pass->ws->model)->layers[layer].router;
-    sluice__linear_forward(s->prob, experts, x, width, w, NULL, pass->rows, experts, width);
+    sluice__stack w = sluice__model_weights(pass->ws->model)->layers[layer].stacks.router;
+    sluice__stack_forward(s->prob, experts, x, width, w, NULL, pass->rows);
     SLUICE__SPLIT(sluice__team(pass->rows * experts), pass->rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) {
             s->lse[r] = softmax(k, s->prob + r * experts, experts);

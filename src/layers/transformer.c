@@ -101,7 +101,7 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_OUT, i, s->attention_out.out));
     add_norm(pass, s->h_mid, s->x2, s->rstd2, s->h_in, s->attention_out.out, w->post_attention_norm);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_RESID_ATTN, i, s->h_mid));
-    if (w->router) sluice__moe_forward(pass, i, s->x2, s->mlp_out.raw, &s->moe);
+    if (pass->config->layers[i].moe.num_experts) sluice__moe_forward(pass, i, s->x2, s->mlp_out.raw, &s->moe);
     else sluice__mlp_forward(pass, i, s->x2, s->mlp_out.raw, &s->mlp);
     sluice__branch_forward(pass, i, w->post_mlp_norm, &s->mlp_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_OUT, i, s->mlp_out.out));
@@ -114,8 +114,7 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
 static sluice_status body_forward(const sluice__pass *pass, const int32_t *ids) {
     const sluice_config *config = pass->config;
     next_norm first = norm_in_front_of(pass->ws, 0);
-    sluice__embedding_forward(first.h, sluice__model_weights(pass->ws->model)->embed_tokens, ids, pass->rows,
-                              config->hidden_size);
+    sluice__matrix_rows(first.h, sluice__model_weights(pass->ws->model)->embedding.part, ids, pass->rows);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_EMBEDDING, -1, first.h));
     sluice__rms_norm_forward(first.x, first.rstd, first.h, first.weight, pass->rows, config->hidden_size,
                              (float)config->rms_norm_eps, sluice__norm_offset(config));
@@ -182,7 +181,7 @@ static sluice_status layer_backward(const sluice__pass *pass, int i) {
                                 *g = &pass->ws->grads.layers[i];
     const sluice__backward_state *b = &pass->ws->back;
     const float *d = sluice__branch_backward(pass, i, w->post_mlp_norm, g->post_mlp_norm, b->dh, &s->mlp_out);
-    if (w->router) sluice__moe_backward(pass, i, d, s->x2, b->dx, &s->moe);
+    if (pass->config->layers[i].moe.num_experts) sluice__moe_backward(pass, i, d, s->x2, b->dx, &s->moe);
     else sluice__mlp_backward(pass, i, d, s->x2, b->dx, &s->mlp);
     norm_backward(pass, g->post_attention_norm, s->h_mid, w->post_attention_norm, s->rstd2, true);
     d = sluice__branch_backward(pass, i, w->post_self_attn_norm, g->post_self_attn_norm, b->dh, &s->attention_out);

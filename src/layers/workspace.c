@@ -308,6 +308,8 @@ sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model 
     if (batch < 1 || seq_len < 1)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "workspace of batch %d and length %d: both have to be at least 1",
                             batch, seq_len);
+    if (mode == SLUICE__TRAIN && sluice__model_is_as_stored(model))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a model loaded AS_STORED runs, but cannot be trained");
     plan p = {sluice_model_config(model), (int64_t)batch * seq_len, mode == SLUICE__TRAIN};
     size_t bytes = arena_bytes(&p);
     char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_ACTIVATIONS);

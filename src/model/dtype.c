@@ -158,3 +158,32 @@ bool sluice__to_i32(int32_t *out, sluice__dtype dtype, const void *data, int64_t
     }
     return true;
 }
+
+bool sluice__any_nonfinite(sluice__dtype dtype, const void *data, int64_t count) {
+    uint64_t mask = dtype == SLUICE__F64    ? 0x7ff0000000000000u
+                    : dtype == SLUICE__F32  ? 0x7f800000u
+                    : dtype == SLUICE__BF16 ? 0x7f80u
+                                            : 0x7c00u;
+    const unsigned char *p = data;
+    uint32_t bad = 0;
+    if (dtype == SLUICE__F64) {
+        for (int64_t i = 0; i < count; i++) {
+            uint64_t bits;
+            memcpy(&bits, p + 8 * i, sizeof bits);
+            bad |= (bits & mask) == mask;
+        }
+    } else if (dtype == SLUICE__F32) {
+        for (int64_t i = 0; i < count; i++) {
+            uint32_t bits;
+            memcpy(&bits, p + 4 * i, sizeof bits);
+            bad |= (bits & (uint32_t)mask) == (uint32_t)mask;
+        }
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            uint16_t bits;
+            memcpy(&bits, p + 2 * i, sizeof bits);
+            bad |= (bits & (uint16_t)mask) == (uint16_t)mask;
+        }
+    }
+    return bad;
+}

@@ -57,6 +57,9 @@ void sluice__to_f32(float *out, sluice__dtype dtype, const void *data, int64_t s
  */
 bool sluice__to_i32(int32_t *out, sluice__dtype dtype, const void *data, int64_t count);
 
+/* Whether any of `count` values of a weight type is NaN or infinite. data need not be aligned. */
+bool sluice__any_nonfinite(sluice__dtype dtype, const void *data, int64_t count);
+
 float sluice__bf16_to_f32(uint16_t bits);
 float sluice__f16_to_f32(uint16_t bits);
 #endif

@@ -1,40 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loading: configuration, then a check of every tensor's presence, type and shape, and only then memory for the
- * weights and one pass over the files that converts row by row. Norms stored as w - 1 and gates packed into
- * q_proj are taken apart here, so that the layers know one form only. */
+ * weights and one pass over the files (load_rows.c). */
+#include "model/load.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/strbuf.h"
-#include "model/config.h"
-#include "model/family.h"
-#include "model/file_view.h"
 #include "model/gguf_model.h"
-#include "model/model.h"
 #include "model/packing.h"
-#include "model/store.h"
 #include <string.h>
-
-/* One tensor of the file on its way into the model. */
-typedef struct transfer {
-    int source; /* in the store */
-    sluice__slot slot;
-    int layer, expert;
-    sluice__view view; /* of the source */
-    float *to, *gate; /* destination; for a packed q_proj also that of the gate */
-    bool nonfinite;
-} transfer;
-
-typedef struct loader {
-    const char *dir;
-    sluice_config config; /* until it moves into the model */
-    sluice__file_layout layout;
-    sluice__store *store;
-    transfer *transfers;
-    int num_transfers, room;
-    bool *used; /* [tensors of the store] */
-    sluice_model *model;
-} loader;
 
 sluice_load_params sluice_load_params_default(void) {
     return (sluice_load_params){0};
@@ -54,7 +28,7 @@ static void format_shape(char out[96], const int64_t *shape, int ndim) {
 }
 
 /* The expectation about q_proj follows from three keys; a reader of the message needs to see the sum. */
-static sluice_status wrong_shape(const loader *l, const sluice__store_tensor *t, const transfer *x,
+static sluice_status wrong_shape(const sluice__loader *l, const sluice__store_tensor *t, const sluice__transfer *x,
                                  const int64_t *expected, int ndim, sluice_error *err) {
     char found[96], want[96], why[160] = "";
     format_shape(found, t->shape, t->ndim);
@@ -73,7 +47,7 @@ static sluice_status wrong_shape(const loader *l, const sluice__store_tensor *t,
                         found, want, why);
 }
 
-static sluice_status check_tensor(const loader *l, const sluice__store_tensor *t, const transfer *x,
+static sluice_status check_tensor(const sluice__loader *l, const sluice__store_tensor *t, const sluice__transfer *x,
                                   const sluice__file_view *v, sluice_error *err) {
     bool same = t->ndim == v->ndim;
     for (int i = 0; i < v->ndim && same; i++) same = t->shape[i] == v->shape[i];
@@ -85,7 +59,7 @@ static sluice_status check_tensor(const loader *l, const sluice__store_tensor *t
     return same ? SLUICE_OK : wrong_shape(l, t, x, v->shape, v->ndim, err);
 }
 
-static sluice_status missing(const loader *l, sluice__place place, sluice_error *err) {
+static sluice_status missing(const sluice__loader *l, sluice__place place, sluice_error *err) {
     char *name = sluice__family_tensor_name(&l->layout, place);
     sluice_status st =
         sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is missing%s", l->dir, name ? name : "",
@@ -94,10 +68,10 @@ static sluice_status missing(const loader *l, sluice__place place, sluice_error 
     return st;
 }
 
-static sluice_status add_transfer(loader *l, const transfer *x, sluice_error *err) {
+static sluice_status add_transfer(sluice__loader *l, const sluice__transfer *x, sluice_error *err) {
     if (l->num_transfers == l->room) {
         int room = l->room ? 2 * l->room : 256;
-        transfer *more = sluice__realloc(l->transfers, (size_t)room, sizeof *more, SLUICE__MEM_OTHER);
+        sluice__transfer *more = sluice__realloc(l->transfers, (size_t)room, sizeof *more, SLUICE__MEM_OTHER);
         if (!more) return sluice__no_memory(err, (size_t)room * sizeof *more, "the list of tensors");
         l->transfers = more;
         l->room = room;
@@ -108,12 +82,12 @@ static sluice_status add_transfer(loader *l, const transfer *x, sluice_error *er
 }
 
 /* The first of the family's names for this tensor that the files have. */
-static sluice_status plan_tensor(loader *l, sluice__place place, sluice_error *err) {
+static sluice_status plan_tensor(sluice__loader *l, sluice__place place, sluice_error *err) {
     sluice__file_view v;
     int which = 0;
     for (; sluice__file_view_at(&v, &l->config, &l->layout, place, which); which++) {
         if (!v.name) return sluice__no_memory(err, 64, "a tensor name");
-        transfer x = {.source = sluice__store_find(l->store, v.name),
+        sluice__transfer x = {.source = sluice__store_find(l->store, v.name),
                       .slot = place.slot,
                       .layer = place.layer,
                       .expert = place.expert,
@@ -127,7 +101,7 @@ static sluice_status plan_tensor(loader *l, sluice__place place, sluice_error *e
 }
 
 /* A file saved from the bare decoder lacks the leading "model.". */
-static void adapt_prefix(loader *l) {
+static void adapt_prefix(sluice__loader *l) {
     char *name = sluice__family_tensor_name(&l->layout, SLUICE__FIRST_PLACE);
     if (name && sluice__store_find(l->store, name) < 0 &&
         sluice__store_find(l->store, "embed_tokens.weight") >= 0)
@@ -135,7 +109,7 @@ static void adapt_prefix(loader *l) {
     sluice__free(name);
 }
 
-static sluice_status plan(loader *l, sluice_error *err) {
+static sluice_status plan(sluice__loader *l, sluice_error *err) {
     size_t count = (size_t)sluice__store_count(l->store);
     l->used = sluice__calloc(count, sizeof *l->used, SLUICE__MEM_OTHER);
     if (!l->used) return sluice__no_memory(err, count * sizeof *l->used, "the list of tensors");
@@ -147,7 +121,7 @@ static sluice_status plan(loader *l, sluice_error *err) {
 }
 
 /* Tensors that older or larger files carry and that mean nothing here. */
-static bool harmless(const loader *l, const char *name) {
+static bool harmless(const sluice__loader *l, const char *name) {
     static const char *const parts[] = {"rotary_emb.inv_freq", "mtp.",          "visual.",
                                         "rope_freqs.weight", "nextn.",
                                         "vision_tower.",       "vision_model.", NULL};
@@ -156,7 +130,7 @@ static bool harmless(const loader *l, const char *name) {
     return l->config.tie_word_embeddings && !strcmp(name, "lm_head.weight");
 }
 
-static void report_unused(const loader *l) {
+static void report_unused(const sluice__loader *l) {
     int unused = 0;
     const char *first = NULL;
     for (int i = 0; i < sluice__store_count(l->store); i++) {
@@ -169,106 +143,7 @@ static void report_unused(const loader *l) {
                     unused, unused == 1 ? "" : "s", unused == 1 ? "is" : "are", first);
 }
 
-/* ---- rows into place ---- */
-
-typedef struct sink {
-    const loader *loader;
-    const transfer *transfer;
-    const sluice__store_tensor *from;
-    int64_t columns; /* of a row at its destination */
-    bool one_plus;   /* a norm stored as w - 1 */
-    bool nonfinite;
-} sink;
-
-static sluice_status put_packed(const sink *s, int64_t r, const float *values, sluice_error *err) {
-    sluice__packed_row p = sluice__packed_row_of(&s->loader->config, &s->loader->layout, s->transfer->layer, r);
-    float *to = (p.gate ? s->transfer->gate : s->transfer->to) + p.row * s->columns;
-    size_t bytes = (size_t)s->columns * sizeof *to;
-    if (p.repeat && memcmp(to, values, bytes))
-        return sluice__fail(
-            err, SLUICE_ERR_FORMAT,
-            "%s: tensor %s: row %lld differs from the gate row of its head, but config.json says "
-            "gate_granularity headwise",
-            s->from->file, s->from->name, (long long)r);
-    if (!p.repeat) memcpy(to, values, bytes);
-    return SLUICE_OK;
-}
-
-static bool any_nonfinite(const float *x, int64_t count) {
-    uint32_t bad = 0;
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bad |= (bits & 0x7f800000) == 0x7f800000;
-    }
-    return bad;
-}
-
-static sluice_status put_row(void *user, int64_t r, const float *values, sluice_error *err) {
-    sink *s = user;
-    int64_t count = s->transfer->view.columns;
-    s->nonfinite |= any_nonfinite(values, count);
-    if (s->transfer->gate && s->from->ndim == 2) return put_packed(s, r, values, err);
-    if (s->transfer->gate) { /* a bias: every element is a row */
-        for (int64_t i = 0; i < count; i++) SLUICE__TRY(put_packed(s, i, values + i, err));
-        return SLUICE_OK;
-    }
-    float *to = s->transfer->to + r * count;
-    memcpy(to, values, (size_t)count * sizeof *to);
-    for (int64_t i = 0; s->one_plus && i < count; i++) to[i] += 1.0F;
-    return SLUICE_OK;
-}
-
-/* Destinations in the order of the transfers: tensors of the model stand in the same order, with gates between.
- */
-static float *destination(const loader *l, sluice__slot slot, const transfer *x, int *at) {
-    const sluice__tensor *t = l->model->tensors;
-    while (t[*at].slot != slot || t[*at].layer != x->layer || t[*at].expert != x->expert) ++*at;
-    return l->model->flat + l->model->tensors[*at].offset;
-}
-
-static void find_destinations(loader *l) {
-    int at = 0;
-    for (int i = 0; i < l->num_transfers; i++) {
-        transfer *x = &l->transfers[i];
-        x->to = destination(l, x->slot, x, &at);
-        if (!is_q(x->slot) || !sluice__packed_gate_rows(&l->config, &l->layout, x->layer)) continue;
-        int gate_at = at;
-        x->gate = destination(l, x->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS, x, &gate_at);
-    }
-}
-
-static sluice_status read_one(loader *l, transfer *x, sluice_error *err) {
-    sink s = {.loader = l, .transfer = x, .from = sluice__store_at(l->store, x->source)};
-    s.columns = s.from->ndim == 2 ? s.from->shape[1] : 1;
-    s.one_plus = sluice__slot_kind_of(x->slot) == SLUICE__KIND_NORM && l->config.norm == SLUICE_NORM_ONE_PLUS;
-    sluice_status st = sluice__store_read(l->store, x->source, &x->view, put_row, &s, err);
-    x->nonfinite = s.nonfinite;
-    return st;
-}
-
-/* Tensors go to different places, so threads share them out, where the files can be read by several at once. Of
- * several errors the one of the first tensor is kept. */
-static sluice_status read_all(loader *l, sluice_error *err) {
-    int failed = l->num_transfers;
-    sluice_status st = SLUICE_OK;
-#pragma omp parallel for schedule(dynamic) if (sluice__store_is_mapped(l->store))
-    for (int i = 0; i < l->num_transfers; i++) {
-        sluice_error mine = {0};
-        if (i > failed) continue;
-        sluice_status one = read_one(l, &l->transfers[i], &mine);
-        if (one == SLUICE_OK) continue;
-#pragma omp critical(sluice_load_error)
-        if (i < failed) {
-            failed = i;
-            st = one;
-            if (err) *err = mine;
-        }
-    }
-    return st;
-}
-
-static void report_nonfinite(const loader *l) {
+static void report_nonfinite(const sluice__loader *l) {
     int bad = 0;
     sluice__strbuf names = {0};
     for (int i = 0; i < l->num_transfers; i++)
@@ -283,7 +158,7 @@ static void report_nonfinite(const loader *l) {
 
 /* ---- the whole ---- */
 
-static sluice_status read_config(loader *l, const sluice_load_params *params, sluice_error *err) {
+static sluice_status read_config(sluice__loader *l, const sluice_load_params *params, sluice_error *err) {
     if (sluice__store_gguf(l->store)) {
         SLUICE__TRY(sluice__gguf_config(&l->config, &l->layout, sluice__store_gguf(l->store), err));
         return params && params->rope_override ? sluice__config_override_rope(&l->config, params->rope_override, err)
@@ -300,34 +175,41 @@ static sluice_status read_config(loader *l, const sluice_load_params *params, sl
     return st;
 }
 
-static sluice_status make_model(loader *l, sluice_error *err) {
+static sluice_status make_model(sluice__loader *l, bool as_stored, sluice_error *err) {
     sluice_config copy;
     SLUICE__TRY(sluice__config_copy(&copy, &l->config, err));
     copy.norm = SLUICE_NORM_PLAIN;
     copy.gate_packing = SLUICE_GATE_OWN_TENSOR;
-    return sluice__model_alloc(&l->model, &copy, err);
+    return sluice__model_alloc(&l->model, &copy, as_stored, err);
+}
+
+static sluice_status fill_model(sluice__loader *l, sluice_error *err) {
+    sluice__load_targets(l);
+    if (l->model->as_stored) SLUICE__TRY(sluice__load_place(l, err));
+    SLUICE__TRY(sluice__load_rows(l, err));
+    for (int i = 0; i < l->num_transfers; i++) l->model->nonfinite[l->transfers[i].to] |= l->transfers[i].nonfinite;
+    report_nonfinite(l);
+    if (!l->model->as_stored) return SLUICE_OK;
+    sluice__model_bind(l->model);
+    l->model->store = l->store; /* its maps are those of the matrices */
+    l->store = NULL;
+    return SLUICE_OK;
 }
 
 sluice_status sluice_model_load(sluice_model **out, const char *path, const sluice_load_params *params,
                                 sluice_error *err) {
     *out = NULL;
-    loader l = {.dir = path};
+    sluice__loader l = {.dir = path};
     sluice_status st = SLUICE_OK;
     if (!sluice__is_dir(path) && sluice__is_gguf(path)) st = sluice__store_open(&l.store, path, err);
     if (st == SLUICE_OK) st = read_config(&l, params, err);
     if (st == SLUICE_OK && !l.store) st = sluice__store_open(&l.store, path, err);
     if (st == SLUICE_OK) st = plan(&l, err);
-    if (st == SLUICE_OK) st = make_model(&l, err);
-    if (st == SLUICE_OK) {
-        report_unused(&l);
-        find_destinations(&l);
-        st = read_all(&l, err);
-    }
-    if (st == SLUICE_OK) report_nonfinite(&l);
-    if (st == SLUICE_OK)
-        *out = l.model;
-    else
-        sluice_model_free(l.model);
+    if (st == SLUICE_OK) report_unused(&l);
+    if (st == SLUICE_OK) st = make_model(&l, params && params->weights == SLUICE_LOAD_AS_STORED, err);
+    if (st == SLUICE_OK) st = fill_model(&l, err);
+    if (st == SLUICE_OK) *out = l.model;
+    else sluice_model_free(l.model);
     sluice__store_close(l.store);
     sluice__free(l.transfers);
     sluice__free(l.used);

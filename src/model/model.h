@@ -9,11 +9,19 @@ struct sluice_model {
     sluice__tensor *tensors;
     int num_tensors;
     int64_t flat_size;
-    float *flat;
+    float *flat;              /* all tensors, or in an as-stored model all but the matrices */
+    sluice__matrix *matrices; /* [num_tensors]; of a tensor that is a vector all zero */
+    bool *nonfinite;          /* [num_tensors] as found on loading */
+    bool as_stored;
+    unsigned char *own;          /* matrices of an as-stored model that are not read from the pages of a file */
+    struct sluice__store *store; /* of the others; or NULL */
     sluice__weights weights;
 };
 
-/* A model with zero weights. The configuration is moved into it (and freed on failure). */
-sluice_status sluice__model_alloc(sluice_model **out, sluice_config *config, sluice_error *err);
+/* A model with zero weights. The configuration is moved into it (and freed on failure). as_stored: without memory for the
+ * matrices; whoever asks for that fills `matrices`, then binds. */
+sluice_status sluice__model_alloc(sluice_model **out, sluice_config *config, bool as_stored, sluice_error *err);
+/* Makes model->weights from flat and matrices. */
+void sluice__model_bind(sluice_model *model);
 
 #endif

@@ -221,9 +221,10 @@ const sluice__st_tensor *sluice__safetensors_find(const sluice__safetensors *f, 
 
 /* Whole pages inside the tensor only: neighbours may be in use by another thread, which would merely read them
  * again. */
-void sluice__safetensors_done(const sluice__safetensors *f, const sluice__st_tensor *t) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)t->data;
-    uintptr_t end = begin + (uintptr_t)t->count * (uintptr_t)sluice__dtype_size(t->dtype);
+void sluice__safetensors_done(const sluice__safetensors *f, const sluice__st_tensor *t, int64_t first,
+                              int64_t count) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), size = (uintptr_t)sluice__dtype_size(t->dtype);
+    uintptr_t begin = (uintptr_t)t->data + (uintptr_t)first * size, end = begin + (uintptr_t)count * size;
     (void)f;
     begin = (begin + page - 1) / page * page;
     end = end / page * page;

@@ -30,8 +30,9 @@ int sluice__safetensors_count(const sluice__safetensors *file);
 const sluice__st_tensor *sluice__safetensors_at(const sluice__safetensors *file, int index);
 const sluice__st_tensor *sluice__safetensors_find(const sluice__safetensors *file,
                                                   const char *name); /* or NULL */
-/* The tensor will not be read again soon: its pages need not stay in memory. */
-void sluice__safetensors_done(const sluice__safetensors *file, const sluice__st_tensor *tensor);
+/* These elements will not be read again soon: their pages need not stay in memory. */
+void sluice__safetensors_done(const sluice__safetensors *file, const sluice__st_tensor *tensor, int64_t first,
+                              int64_t count);
 const char *sluice__safetensors_path(const sluice__safetensors *file);
 /* Text of a __metadata__ entry, or NULL. */
 const char *sluice__safetensors_metadata(const sluice__safetensors *file, const char *key);

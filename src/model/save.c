@@ -116,6 +116,8 @@ static sluice_status write_python(const char *dir, sluice_error *err) {
 
 sluice_status sluice_model_save(const sluice_model *model, const char *dir, sluice_save_layout layout,
                                 sluice_error *err) {
+    if (model->as_stored)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a model loaded AS_STORED runs, but cannot be saved");
     SLUICE__TRY(sluice__config_check_writable(&model->config, err));
     const sluice__target *target = layout == SLUICE_SAVE_AUTO ? sluice__target_of(&model->config) : NULL;
     if (!target) target = &sluice__target_native;

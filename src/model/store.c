@@ -241,6 +241,12 @@ bool sluice__store_is_mapped(const sluice__store *s) {
     return true;
 }
 
+const void *sluice__store_data(const sluice__store *s, int index) {
+    const sluice__store_tensor *t = &s->tensors[index];
+    const source *f = &s->files[t->source];
+    return f->safe ? sluice__safetensors_at(f->safe, t->entry)->data : NULL;
+}
+
 /* Rows of a tensor in a map. */
 static sluice_status read_safe(const sluice__st_tensor *t, const sluice__view *view, sluice__row_fn on_row,
                                void *user, sluice_error *err) {
@@ -308,7 +314,8 @@ sluice_status sluice__store_read(sluice__store *s, int index, const sluice__view
     if (!f->safe) return sluice__torch_bin_read(f->bin, t->entry, view, on_row, user, err);
     const sluice__st_tensor *tensor = sluice__safetensors_at(f->safe, t->entry);
     sluice_status st = read_safe(tensor, view, on_row, user, err);
-    if (view->rows * view->columns == tensor->count) sluice__safetensors_done(f->safe, tensor);
+    int64_t last = view->first + (view->rows - 1) * view->row_stride + (view->columns - 1) * view->column_stride;
+    sluice__safetensors_done(f->safe, tensor, view->first, last + 1 - view->first);
     return st;
 }
 

@@ -29,6 +29,8 @@ int sluice__store_find(const sluice__store *store, const char *name); /* index o
 const sluice__gguf *sluice__store_gguf(const sluice__store *store);
 /* Whether several threads may read (different) tensors at once. */
 bool sluice__store_is_mapped(const sluice__store *store);
+/* The bytes of a tensor where the file is mapped, as long as the store is open; otherwise NULL. Not aligned. */
+const void *sluice__store_data(const sluice__store *store, int index);
 /* Calls on_row for every row of a view that lies inside the tensor, with the values as fp32. The tensor must have a
  * weight type. A status other than OK from on_row ends the reading with it. */
 sluice_status sluice__store_read(sluice__store *store, int index, const sluice__view *view, sluice__row_fn on_row,

@@ -186,16 +186,18 @@ static bool begins_where_last_ends(const sluice_config *c, int layer, sluice__sl
 }
 
 /* Appends the tensor if the model has it; with out NULL it is only counted. */
-static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_config *c, sluice__place place) {
+static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_config *c, sluice__place place,
+                   bool matrices) {
     sluice__slot slot = place.slot;
     sluice__tensor t = {.slot = slot, .layer = place.layer, .expert = place.expert};
     t.ndim = sluice__slot_shape(c, place.layer, slot, t.shape);
     if (!t.ndim) return true;
     t.count = t.shape[0] * (t.ndim == 2 ? t.shape[1] : 1);
-    if (!begins_where_last_ends(c, place.layer, slot) && place.expert <= 0)
-        *at = (*at + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
-    t.offset = *at;
-    *at += t.count;
+    t.glued = begins_where_last_ends(c, place.layer, slot);
+    if (!t.glued && place.expert <= 0) *at = (*at + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    bool outside = !matrices && slots[slot].kind == SLUICE__KIND_MATRIX;
+    t.offset = outside ? -1 : *at;
+    if (!outside) *at += t.count;
     if (out) {
         t.name = sluice__tensor_name_in("model.", slots[slot].name, place);
         out[*count] = t;
@@ -204,23 +206,23 @@ static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_co
     return !out || t.name;
 }
 
-static bool append_all(sluice__tensor *out, int *count, int64_t *size, const sluice_config *c) {
+static bool append_all(sluice__tensor *out, int *count, int64_t *size, const sluice_config *c, bool matrices) {
     *count = 0;
     *size = 0;
     sluice__place place = SLUICE__FIRST_PLACE;
     bool ok = true;
-    do ok = append(out, count, size, c, place);
+    do ok = append(out, count, size, c, place, matrices);
     while (ok && sluice__place_next(c, &place));
     *size = (*size + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     return ok;
 }
 
 sluice_status sluice__tensors_new(sluice__tensor **out, int *count, int64_t *flat_size,
-                                  const sluice_config *config, sluice_error *err) {
-    append_all(NULL, count, flat_size, config);
+                                  const sluice_config *config, bool matrices, sluice_error *err) {
+    append_all(NULL, count, flat_size, config, matrices);
     int room = *count;
     *out = sluice__calloc((size_t)room, sizeof **out, SLUICE__MEM_OTHER);
-    if (*out && append_all(*out, count, flat_size, config)) return SLUICE_OK;
+    if (*out && append_all(*out, count, flat_size, config, matrices)) return SLUICE_OK;
     sluice__tensors_free(*out, room);
     *out = NULL;
     return sluice__no_memory(err, (size_t)room * sizeof **out, "the list of tensors");

@@ -81,11 +81,13 @@ typedef struct sluice__tensor {
     char *name;
     int ndim;
     int64_t shape[2], count;
-    int64_t offset; /* floats, in the flat layout */
+    int64_t offset; /* floats, in the flat layout; -1 = not in it */
+    bool glued;     /* begins where the one before ends */
 } sluice__tensor;
 
-/* All tensors of a configuration in layout order; *flat_size in floats. Freed with sluice__tensors_free. */
+/* All tensors of a configuration in layout order; *flat_size in floats. Without `matrices` these have no place in the
+ * layout. Freed with sluice__tensors_free. */
 sluice_status sluice__tensors_new(sluice__tensor **out, int *count, int64_t *flat_size,
-                                  const sluice_config *config, sluice_error *err);
+                                  const sluice_config *config, bool matrices, sluice_error *err);
 void sluice__tensors_free(sluice__tensor *tensors, int count);
 #endif

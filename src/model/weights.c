@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "model/store.h"
 #include <string.h>
 
 sluice__layer_sizes sluice__layer_sizes_of(const sluice_config *config, int layer) {
@@ -74,8 +75,8 @@ void sluice__weights_bind(const sluice_model *model, float *flat, sluice__weight
     if (!flat) return;
     for (int i = 0; i < model->num_tensors; i++) {
         const sluice__tensor *t = &model->tensors[i];
+        if (t->expert > 0 || t->offset < 0) continue; /* behind that of expert 0; outside */
         float *data = flat + t->offset;
-        if (t->expert > 0) continue; /* behind that of expert 0 */
         if (t->layer >= 0)
             bind_layer_tensor(&out->layers[t->layer], t->slot, data);
         else if (t->slot == SLUICE__SLOT_EMBED_TOKENS)
@@ -86,6 +87,58 @@ void sluice__weights_bind(const sluice_model *model, float *flat, sluice__weight
             out->lm_head = data;
     }
     if (!out->lm_head) out->lm_head = out->embed_tokens;
+}
+
+/* Where the stack that begins with a slot stands in sluice__layer_stacks. */
+static const struct {
+    sluice__slot slot;
+    size_t field;
+} stack_fields[] = {
+    {SLUICE__SLOT_Q, offsetof(sluice__layer_stacks, qkvg)},
+    {SLUICE__SLOT_O, offsetof(sluice__layer_stacks, o_proj)},
+    {SLUICE__SLOT_MLP_GATE, offsetof(sluice__layer_stacks, gate_up)},
+    {SLUICE__SLOT_MLP_UP, offsetof(sluice__layer_stacks, gate_up)}, /* when there is no gate matrix */
+    {SLUICE__SLOT_MLP_DOWN, offsetof(sluice__layer_stacks, down)},
+    {SLUICE__SLOT_ROUTER, offsetof(sluice__layer_stacks, router)},
+    {SLUICE__SLOT_EXPERT_GATE, offsetof(sluice__layer_stacks, expert_gate_up)},
+    {SLUICE__SLOT_EXPERT_DOWN, offsetof(sluice__layer_stacks, expert_down)},
+    {SLUICE__SLOT_SHARED_GATE, offsetof(sluice__layer_stacks, shared_gate_up)},
+    {SLUICE__SLOT_SHARED_DOWN, offsetof(sluice__layer_stacks, shared_down)},
+    {SLUICE__SLOT_SHARED_EXPERT_GATE, offsetof(sluice__layer_stacks, shared_gate)},
+};
+
+static void bind_stack(sluice__weights *w, const sluice__tensor *t, sluice__stack stack) {
+    if (t->slot == SLUICE__SLOT_EMBED_TOKENS) w->embedding = w->head = stack;
+    else if (t->slot == SLUICE__SLOT_LM_HEAD) w->head = stack;
+    for (size_t i = 0; i < sizeof stack_fields / sizeof *stack_fields; i++)
+        if (stack_fields[i].slot == t->slot)
+            memcpy((char *)&w->layers[t->layer].stacks + stack_fields[i].field, &stack, sizeof stack);
+}
+
+/* Tensors that are glued follow each other, in the list as in memory. */
+static void bind_stacks(const sluice_model *m, sluice__weights *w) {
+    for (int i = 0, next; i < m->num_tensors; i = next) {
+        next = i + 1;
+        if (!m->matrices[i].data) continue;
+        while (next < m->num_tensors && m->tensors[next].glued && m->matrices[next].data) next++;
+        if (m->tensors[i].expert <= 0)
+            bind_stack(w, &m->tensors[i], (sluice__stack){&m->matrices[i], next - i});
+    }
+}
+
+void sluice__model_bind(sluice_model *m) {
+    for (int i = 0; i < m->num_tensors; i++) {
+        const sluice__tensor *t = &m->tensors[i];
+        if (sluice__slot_kind_of(t->slot) == SLUICE__KIND_MATRIX && t->offset >= 0)
+            m->matrices[i] = (sluice__matrix){
+                .data = m->flat + t->offset, .rows = t->shape[0], .columns = t->shape[1], .type = SLUICE__WEIGHT_F32};
+    }
+    sluice__weights_bind(m, m->flat, &m->weights);
+    bind_stacks(m, &m->weights);
+}
+
+bool sluice__model_is_as_stored(const sluice_model *model) {
+    return model->as_stored;
 }
 
 const sluice__weights *sluice__model_weights(const sluice_model *model) {
@@ -114,7 +167,7 @@ static sluice_status check_memory(int64_t floats, sluice_error *err) {
                         sluice__format_bytes(need, bytes), sluice__format_bytes(have, ram));
 }
 
-sluice_status sluice__model_alloc(sluice_model **out, sluice_config *config, sluice_error *err) {
+sluice_status sluice__model_alloc(sluice_model **out, sluice_config *config, bool as_stored, sluice_error *err) {
     *out = NULL;
     sluice_model *m = sluice__calloc(1, sizeof *m, SLUICE__MEM_OTHER);
     if (!m) {
@@ -122,21 +175,25 @@ sluice_status sluice__model_alloc(sluice_model **out, sluice_config *config, slu
         return sluice__no_memory(err, sizeof *m, "a model");
     }
     m->config = *config;
+    m->as_stored = as_stored;
     *config = (sluice_config){0};
-    sluice_status st = sluice__tensors_new(&m->tensors, &m->num_tensors, &m->flat_size, &m->config, err);
+    sluice_status st =
+        sluice__tensors_new(&m->tensors, &m->num_tensors, &m->flat_size, &m->config, !as_stored, err);
     if (st == SLUICE_OK) st = check_memory(m->flat_size, err);
     if (st == SLUICE_OK) {
         size_t layers = (size_t)m->config.num_hidden_layers;
         m->flat = sluice__calloc((size_t)m->flat_size, sizeof(float), SLUICE__MEM_WEIGHTS);
         m->weights.layers = sluice__calloc(layers, sizeof *m->weights.layers, SLUICE__MEM_OTHER);
-        if (!m->flat || !m->weights.layers)
+        m->matrices = sluice__calloc((size_t)m->num_tensors, sizeof *m->matrices, SLUICE__MEM_OTHER);
+        m->nonfinite = sluice__calloc((size_t)m->num_tensors, sizeof *m->nonfinite, SLUICE__MEM_OTHER);
+        if (!m->flat || !m->weights.layers || !m->matrices || !m->nonfinite)
             st = sluice__no_memory(err, (size_t)m->flat_size * sizeof(float), "the weights");
     }
     if (st != SLUICE_OK) {
         sluice_model_free(m);
         return st;
     }
-    sluice__weights_bind(m, m->flat, &m->weights);
+    if (!as_stored) sluice__model_bind(m);
     *out = m;
     return SLUICE_OK;
 }
@@ -145,6 +202,10 @@ void sluice_model_free(sluice_model *m) {
     if (!m) return;
     sluice__tensors_free(m->tensors, m->num_tensors);
     sluice__free(m->flat);
+    sluice__free(m->matrices);
+    sluice__free(m->nonfinite);
+    sluice__free(m->own);
+    sluice__store_close(m->store);
     sluice__free(m->weights.layers);
     sluice_config_free(&m->config);
     sluice__free(m);
@@ -184,7 +245,7 @@ sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, 
     SLUICE__TRY(sluice__config_copy(&copy, config, err));
     copy.norm = SLUICE_NORM_PLAIN;
     copy.gate_packing = SLUICE_GATE_OWN_TENSOR;
-    SLUICE__TRY(sluice__model_alloc(out, &copy, err));
+    SLUICE__TRY(sluice__model_alloc(out, &copy, false, err));
     for (int i = 0; i < (*out)->num_tensors; i++) init_tensor(*out, &(*out)->tensors[i], seed);
     return SLUICE_OK;
 }
@@ -203,7 +264,8 @@ sluice_tensor_info sluice_model_tensor(const sluice_model *m, int index) {
                                 .ndim = t->ndim,
                                 .shape = {t->shape[0], t->ndim == 2 ? t->shape[1] : 1},
                                 .count = t->count,
-                                .data = m->flat + t->offset,
+                                .data = t->offset < 0 ? NULL : m->flat + t->offset,
+                                .nonfinite = m->nonfinite[index],
                                 .weight_decay = sluice__slot_kind_of(t->slot) == SLUICE__KIND_MATRIX,
                                 .hidden_matrix = sluice__slot_is_hidden_matrix(t->slot)};
 }
@@ -212,4 +274,10 @@ int sluice_model_find_tensor(const sluice_model *m, const char *name) {
     for (int i = 0; i < m->num_tensors; i++)
         if (!strcmp(m->tensors[i].name, name)) return i;
     return -1;
+}
+
+void sluice_model_tensor_read(const sluice_model *m, int index, float *out) {
+    const sluice__tensor *t = &m->tensors[index];
+    if (m->matrices[index].data) sluice__matrix_widen(out, &m->matrices[index], 0, t->shape[0]);
+    else memcpy(out, m->flat + t->offset, (size_t)t->count * sizeof *out);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the weights of a model lie. Parameters, gradients and optimiser moments share one flat fp32 layout; binding it to a
- * base address gives typed pointers, so the same code reads weights and writes gradients.
+ * base address gives typed pointers, so the same code reads weights and writes gradients. A model that was loaded only
+ * to run has its matrices elsewhere, in the types of its file: forward reaches them, and those of any model, as stacks.
  *
  * Tensors that read the same input lie back to back, in this order, so that one GEMM serves them all:
  *   attention   q_proj | k_proj | v_proj | gate_proj | switch_router     each [rows, D]; biases likewise
@@ -9,8 +10,23 @@
  * Other tensors start at multiples of 16 floats. */
 #ifndef SLUICE_MODEL_WEIGHTS_H
 #define SLUICE_MODEL_WEIGHTS_H
+#include "kernels/matrix.h"
 #include "sluice/model.h"
 
+/* Matrices as forward reads them. A stack that the layer does not have has count 0. */
+typedef struct sluice__layer_stacks {
+    sluice__stack qkvg, o_proj;
+    sluice__stack gate_up, down;
+    sluice__stack router;
+    sluice__stack expert_gate_up, expert_down; /* of expert 0; those of the others follow: sluice__of_expert */
+    sluice__stack shared_gate_up, shared_down, shared_gate;
+} sluice__layer_stacks;
+
+static inline sluice__stack sluice__of_expert(sluice__stack first, int64_t expert) {
+    return (sluice__stack){first.part + expert * first.count, first.count};
+}
+
+/* Pointers into the flat layout. Those to matrices are NULL in a model that was loaded to run. */
 typedef struct sluice__layer_weights {
     float *input_norm;          /* [D] input_layernorm */
     float *qkvg;                /* [q_rows + k_rows + v_rows + gate_rows + switch_rows, D] */
@@ -30,12 +46,14 @@ typedef struct sluice__layer_weights {
     float *shared_down;         /* [D, F"] */
     float *shared_gate;         /* [1, D]; NULL without shared_expert_gate */
     float *post_mlp_norm;       /* [D]; NULL unless sandwich_norm */
+    sluice__layer_stacks stacks; /* of a model's weights; empty in gradients */
 } sluice__layer_weights;
 
 typedef struct sluice__weights {
     float *embed_tokens;           /* [V, D] */
     float *norm;                   /* [D] final norm */
     float *lm_head;                /* [V, D]; equal to embed_tokens when tied */
+    sluice__stack embedding, head; /* the same as matrices; empty in gradients */
     sluice__layer_weights *layers; /* [num_hidden_layers], owned by the caller of bind */
 } sluice__weights;
 
@@ -56,6 +74,8 @@ const sluice__weights *sluice__model_weights(const sluice_model *model);
 int64_t sluice__flat_size(const sluice_model *model);               /* floats, alignment gaps included */
 int64_t sluice__grad_offset(const sluice_model *model, int tensor); /* of tensor i in the flat layout */
 float *sluice__flat_params(sluice_model *model);
+/* Whether its matrices lie outside the flat layout: it runs, but cannot be trained. */
+bool sluice__model_is_as_stored(const sluice_model *model);
 
 /* cos, sin [positions, rotary_dim/2] for positions 0..count-1 of one layer's RoPE, attention factor multiplied in; angles in
  * double, rounded once. `length` is the sequence length for types that depend on it (dynamic, longrope). */

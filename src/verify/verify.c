@@ -79,9 +79,13 @@ static void describe(sluice_verify_report *out, const sluice_model *model) {
     out->num_parameters = sluice_config_num_parameters(config);
 }
 
+static bool is_training(const char *dir) {
+    return has_file(dir, "batch.safetensors") && has_file(dir, "golden.json");
+}
+
 static sluice_status run_case(const sluice__verify_run *run, sluice_model *model) {
     if (!has_file(run->dir, "golden.safetensors")) return SLUICE_OK;
-    bool training = has_file(run->dir, "batch.safetensors") && has_file(run->dir, "golden.json");
+    bool training = is_training(run->dir);
     run->report->kind = training ? SLUICE_VERIFY_TRAINING : SLUICE_VERIFY_MODEL;
     return training ? sluice__verify_training(run, model) : sluice__verify_model(run, model);
 }
@@ -105,7 +109,9 @@ sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sl
     sluice__verify_run run = {dir, params ? params : &usual, out, err};
     if (!sluice__is_dir(dir)) return sluice__fail(err, SLUICE_ERR_IO, "%s: not a directory", dir);
     sluice_model *model;
-    SLUICE__TRY(sluice_model_load(&model, dir, NULL, err));
+    sluice_load_params load = sluice_load_params_default();
+    if (!is_training(dir)) load.weights = SLUICE_LOAD_AS_STORED;
+    SLUICE__TRY(sluice_model_load(&model, dir, &load, err));
     describe(out, model);
     sluice_status st = load_tokenizer(out, dir, err);
     if (st == SLUICE_OK) st = check_rest(dir, err);
