@@ -188,7 +188,7 @@ static sluice_status open_directory(sluice__store *s, const char *dir, sluice_er
 }
 
 const sluice__gguf *sluice__store_gguf(const sluice__store *s) {
-    return s->num_files == 1 ? s->files[0].gguf : NULL;
+    return s && s->num_files == 1 ? s->files[0].gguf : NULL;
 }
 
 sluice_status sluice__store_open(sluice__store **out, const char *path, sluice_error *err) {

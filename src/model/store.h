@@ -25,7 +25,7 @@ int sluice__store_count(const sluice__store *store);
 const sluice__store_tensor *sluice__store_at(const sluice__store *store, int index);
 int sluice__store_find(const sluice__store *store, const char *name); /* index or -1 */
 
-/* The GGUF file that the store is made of, or NULL. */
+/* The GGUF file that the store is made of, or NULL. store may be NULL. */
 const sluice__gguf *sluice__store_gguf(const sluice__store *store);
 /* Whether several threads may read (different) tensors at once. */
 bool sluice__store_is_mapped(const sluice__store *store);
