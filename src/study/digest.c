@@ -101,6 +101,9 @@ void sluice__digest_read(sluice__digest *out, const json_t *results) {
         a->gated = position && strcmp(position, "none") != 0;
         a->data_set = (int)json_integer_value(json_object_get(arm, "data_set"));
         a->parameters = NUMBER(arm, "parameters");
+        const json_t *match = json_object_get(arm, "match");
+        a->match_with = json_string_value(json_object_get(match, "with"));
+        a->match_to = json_string_value(json_object_get(match, "to"));
         a->uniform = NUMBER(arm, "uniform_share", "from_quarter");
         if (isnan(a->uniform)) a->uniform = NUMBER(results, "uniform_share", "from_quarter");
         json_array_foreach(json_object_get(arm, "runs"), j, run) if (a->num_runs < SLUICE__MAX_SEEDS)

@@ -28,6 +28,7 @@ typedef struct sluice__digest_arm {
     bool gated;
     int data_set;               /* losses of arms with the same one can be compared */
     double parameters, uniform; /* uniform: share of uniform attention, from_quarter */
+    const char *match_with, *match_to; /* the option that was fitted, the arm whose size it has; NULL = none */
     sluice__digest_run runs[SLUICE__MAX_SEEDS];
     int num_runs;
 } sluice__digest_arm;

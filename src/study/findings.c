@@ -18,6 +18,8 @@
 static const double sink_share = 3, gone = 0.5;
 /* Losses closer than this, in nats, are called equal. */
 static const double same_loss = 0.002;
+/* Arms whose numbers of parameters differ by at most so many percent are of equal size. */
+static const double same_size = 1;
 /* A peak is lower, and a factor moves the sink, when the numbers differ by this factor. */
 static const double clearly = 1.5;
 
@@ -377,6 +379,29 @@ static void find_cost(json_t *out, const sluice__digest *d) {
 
 /* ---- the study itself ---- */
 
+static const sluice__digest_arm *arm_named(const sluice__digest *d, const char *name) {
+    for (int i = 0; i < d->num_arms; i++)
+        if (name && !strcmp(d->arms[i].name, name)) return &d->arms[i];
+    return NULL;
+}
+
+/* What is left of the difference where a recipe asks for arms of equal size. */
+static void find_match(json_t *out, const sluice__digest *d) {
+    sluice__strbuf b = {0};
+    tally t = {0, 0};
+    for (int i = 0; i < d->num_arms; i++) {
+        const sluice__digest_arm *a = &d->arms[i], *to = arm_named(d, a->match_to);
+        if (!to) continue;
+        double more = a->parameters - to->parameters, percent = 100 * more / to->parameters;
+        vote(&t, fabs(percent) <= same_size);
+        sluice__strbuf_printf(&b, "%s\"%s\" by its %s is %+.0f (%+.2f %%) off \"%s\"",
+                              b.size ? "; " : "Parameters made equal: ", a->label, a->match_with, more, percent,
+                              to->label);
+    }
+    if (b.size) sluice__strbuf_printf(&b, ". Observed means within %.0f %%.", same_size);
+    add(out, "match", t, &b);
+}
+
 static void find_failures(json_t *out, const sluice__digest *d) {
     sluice__strbuf b = {0};
     tally t = {0, 0};
@@ -423,6 +448,7 @@ json_t *sluice__findings(const sluice__digest *d) {
     find_spikes(out, d);
     find_length(out, d);
     find_cost(out, d);
+    find_match(out, d);
     find_failures(out, d);
     find_seeds(out, d);
     return out;

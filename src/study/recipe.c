@@ -8,15 +8,27 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/strbuf.h"
+#include "study/match.h"
 #include "study/scale.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const root_keys[] = {"name", "title",    "about",      "scale", "arms", "seeds", "model",
-                                        "data", "training", "evaluation", NULL};
-static const char *const arm_keys[] = {"name", "label", "config", "data", "training", NULL};
+static const char *const root_keys[] = {"name",
+                                        "title",
+                                        "about",
+                                        "scale",
+                                        "arms",
+                                        "seeds",
+                                        "model",
+                                        "data",
+                                        "training",
+                                        "evaluation",
+                                        SLUICE__MATCH_KEY,
+                                        SLUICE__MATCH_MULTIPLE,
+                                        NULL};
+static const char *const arm_keys[] = {"name", "label", "config", "data", "training", SLUICE__MATCH_KEY, NULL};
 static const char *const evaluation_keys[] = {
     "heldout_windows", "inspect_windows", "sentence",      "map_tokens",    "lengths",     "yarn", "length_tokens",
     "prompts",         "heldout_prompts", "prompt_tokens", "sample_tokens", "temperature", NULL};
@@ -96,7 +108,8 @@ static sluice_status check_name(const sluice__json *at, const char *name, sluice
 
 /* ---- where a recipe comes from ---- */
 
-static const char *const builtin[] = {"quick", "sink", "sink-deep", "backcopy", "sink-factors"};
+static const char *const builtin[] = {"quick", "sink", "sink-deep", "backcopy", "sink-factors",
+                                      "paper-gates", "moe"};
 enum { BUILTINS = sizeof builtin / sizeof *builtin, RECIPE_LIMIT = 1 << 20 };
 
 const char *sluice__recipe_builtin(int index) { return index >= 0 && index < BUILTINS ? builtin[index] : NULL; }
@@ -175,6 +188,8 @@ static json_t *complete_arms(json_t *arms) {
                                              label && !json_is_null(label) ? json_incref(label) : json_string(name),
                                              "config", own_or_empty(arm, "config"), "data", own_or_empty(arm, "data"),
                                              "training", own_or_empty(arm, "training")));
+        json_t *match = json_object_get(arm, SLUICE__MATCH_KEY);
+        if (match) json_object_set(json_array_get(out, i), SLUICE__MATCH_KEY, match);
     }
     return out;
 }
@@ -184,14 +199,17 @@ static json_t *complete(json_t *root) {
     json_t *data = own_or_empty(root, "data"), *evaluation = own_or_empty(root, "evaluation");
     json_t *seeds = json_object_get(root, "seeds"), *title = json_object_get(root, "title");
     json_t *about = json_object_get(root, "about"), *name = json_object_get(root, "name");
-    json_t *scale = json_object_get(root, "scale");
+    json_t *scale = json_object_get(root, "scale"), *match = json_object_get(root, SLUICE__MATCH_KEY);
+    json_t *multiple = json_object_get(root, SLUICE__MATCH_MULTIPLE);
     json_t *text = json_string("text");
     set_default(data, "kind", json_incref(text));
     if (json_equal(json_object_get(data, "kind"), text)) set_default(data, "vocab_size", json_integer(1024));
     json_decref(text);
     evaluation_defaults(evaluation);
-    return json_pack("{s:O, s:O, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:o}", "name", name, "title", title ? title : name,
-                     "about", about ? json_incref(about) : json_string(""), "scale", scale, "seeds",
+    return json_pack("{s:O, s:O, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", name, "title", title ? title : name,
+                     "about", about ? json_incref(about) : json_string(""), "scale", scale,
+                     SLUICE__MATCH_KEY, match ? json_incref(match) : json_false(), SLUICE__MATCH_MULTIPLE,
+                     multiple ? json_incref(multiple) : json_integer(8), "seeds",
                      seeds ? json_incref(seeds) : json_pack("[i]", 1), "model", own_or_empty(root, "model"), "data",
                      data, "training", own_or_empty(root, "training"), "evaluation", evaluation, "arms",
                      complete_arms(json_object_get(root, "arms")));
@@ -215,6 +233,9 @@ static sluice_status check_arm(const sluice__json *arm, sluice_error *err) {
     SLUICE__TRY(sluice__json_string(arm, "name", true, &name, err));
     SLUICE__TRY(check_name(arm, name, err));
     SLUICE__TRY(sluice__json_string(arm, "label", false, &label, err));
+    char match[200];
+    snprintf(match, sizeof match, "%.150s.%s", arm->path, SLUICE__MATCH_KEY);
+    SLUICE__TRY(sluice__match_check(json_object_get(arm->value, SLUICE__MATCH_KEY), true, arm->file, match, err));
     return check_sections(arm, err);
 }
 
@@ -241,70 +262,14 @@ static sluice_status check_root(const sluice__json *root, sluice_error *err) {
     SLUICE__TRY(check_name(root, name, err));
     SLUICE__TRY(sluice__json_string(root, "title", false, &title, err));
     SLUICE__TRY(sluice__json_string(root, "about", false, &about, err));
+    int64_t multiple;
+    SLUICE__TRY(sluice__json_int(root, SLUICE__MATCH_MULTIPLE, false, 1, 4096, &multiple, err));
+    SLUICE__TRY(sluice__match_check(json_object_get(root->value, SLUICE__MATCH_KEY), false, root->file,
+                                    SLUICE__MATCH_KEY, err));
     SLUICE__TRY(check_sections(root, err));
     sluice__json evaluation = sluice__json_get(root, "evaluation");
     SLUICE__TRY(check_keys(&evaluation, is_evaluation_key, err));
     return check_arms(root, err);
-}
-
-/* ---- changes of the command line ---- */
-
-static sluice_status keep_arms(json_t *root, const char *list, sluice_error *err) {
-    json_t *arms = json_object_get(root, "arms"), *kept = json_array();
-    char *copy = sluice__strdup(list), *rest = copy, *word;
-    sluice_status st = copy ? SLUICE_OK : sluice__no_memory(err, strlen(list), "a list of arms");
-    while (st == SLUICE_OK && (word = strsep(&rest, ","))) {
-        json_t *found = NULL, *arm;
-        size_t i;
-        json_array_foreach(arms, i, arm) if (!strcmp(word, json_string_value(json_object_get(arm, "name")))) found =
-            arm;
-        bool twice = false;
-        json_array_foreach(kept, i, arm) twice |= arm == found;
-        if (twice)
-            st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "arms: \"%s\" stands twice", word);
-        else if (found)
-            json_array_append(kept, found);
-        else
-            st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "arms: the recipe has no arm \"%s\"", word);
-    }
-    sluice__free(copy);
-    if (st == SLUICE_OK) json_object_set(root, "arms", kept);
-    json_decref(kept);
-    return st;
-}
-
-static sluice_status set_seeds(json_t *root, const char *list, sluice_error *err) {
-    json_t *seeds = json_array();
-    const char *at = list;
-    for (;;) {
-        char *end;
-        long long v = strtoll(at, &end, 10);
-        if (end == at || v < 0 || (*end && *end != ',')) {
-            json_decref(seeds);
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "seeds: found \"%s\", expected numbers from 0 like 1,2,3",
-                                list);
-        }
-        json_array_append_new(seeds, json_integer(v));
-        if (!*end) break;
-        at = end + 1;
-    }
-    json_object_set_new(root, "seeds", seeds);
-    return SLUICE_OK;
-}
-
-static void set_max_steps(json_t *root, int64_t steps) {
-    json_object_set_new(json_object_get(root, "training"), "max_steps", json_integer(steps));
-    size_t i;
-    json_t *arm;
-    json_array_foreach(json_object_get(root, "arms"), i, arm)
-        json_object_del(json_object_get(arm, "training"), "max_steps");
-}
-
-static sluice_status apply(json_t *root, const sluice__recipe_changes *c, sluice_error *err) {
-    if (c->arms) SLUICE__TRY(keep_arms(root, c->arms, err));
-    if (c->seeds) SLUICE__TRY(set_seeds(root, c->seeds, err));
-    if (c->max_steps) set_max_steps(root, c->max_steps);
-    return SLUICE_OK;
 }
 
 /* ---- reading ---- */
@@ -377,9 +342,13 @@ static sluice_status read_evaluation(sluice__evaluation *e, const sluice__json *
     return sluice__json_real(&at, "temperature", true, 0, 100, &e->temperature, err);
 }
 
-static json_t *merged(json_t *shared, json_t *own) {
-    json_t *out = json_deep_copy(shared);
-    json_object_update(out, own);
+json_t *sluice__laid_over(const json_t *shared, const json_t *own) {
+    json_t *out = json_deep_copy(shared), *value;
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)own, key, value) {
+        if (json_is_null(value)) json_object_del(out, key);
+        else json_object_set(out, key, value);
+    }
     return out;
 }
 
@@ -393,7 +362,7 @@ static sluice_status try_arm(const sluice__recipe *r, const sluice__arm *arm, co
     return st == SLUICE_OK ? st : sluice__fail_in(err, st, "%s: arm \"%s\"", file, arm->name);
 }
 
-static sluice_status read_data(const sluice__arm *arm, const char *file, sluice_error *err) {
+sluice_status sluice__read_data(const sluice__arm *arm, const char *file, sluice_error *err) {
     static const char *const kinds[] = {"text", "backcopy", NULL};
     sluice__json at = sluice__json_view(arm->data, file);
     snprintf(at.path, sizeof at.path, "data");
@@ -416,11 +385,11 @@ static sluice_status read_arms(sluice__recipe *r, const char *file, sluice_error
         sluice__arm *a = &r->arms[r->num_arms++];
         a->name = json_string_value(json_object_get(arm, "name"));
         a->label = json_string_value(json_object_get(arm, "label"));
-        a->config = merged(json_object_get(r->root, "model"), json_object_get(arm, "config"));
-        a->data = merged(json_object_get(r->root, "data"), json_object_get(arm, "data"));
-        a->training = merged(json_object_get(r->root, "training"), json_object_get(arm, "training"));
+        a->config = sluice__laid_over(json_object_get(r->root, "model"), json_object_get(arm, "config"));
+        a->data = sluice__laid_over(json_object_get(r->root, "data"), json_object_get(arm, "data"));
+        a->training = sluice__laid_over(json_object_get(r->root, "training"), json_object_get(arm, "training"));
         if (!a->config || !a->data || !a->training) return sluice__no_memory(err, sizeof *a, "an arm");
-        SLUICE__TRY(read_data(a, file, err));
+        SLUICE__TRY(sluice__read_data(a, file, err));
         SLUICE__TRY(try_arm(r, a, file, err));
     }
     return SLUICE_OK;
@@ -459,7 +428,8 @@ static sluice_status load(sluice__recipe *r, const char *name, json_t *source, c
     r->root = complete(scaled);
     json_decref(scaled);
     if (!r->root) return sluice__no_memory(err, sizeof *r, "a recipe");
-    SLUICE__TRY(apply(r->root, changes, err));
+    SLUICE__TRY(sluice__match_apply(r->root, name, err));
+    SLUICE__TRY(sluice__recipe_change(r->root, changes, err));
     sluice__json root = sluice__json_view(r->root, name);
     r->name = json_string_value(json_object_get(r->root, "name"));
     r->title = json_string_value(json_object_get(r->root, "title"));

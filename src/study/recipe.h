@@ -54,6 +54,13 @@ sluice_status sluice__recipe_load(sluice__recipe *out, const char *name, const s
                                   sluice_error *err);
 void sluice__recipe_free(sluice__recipe *recipe);
 
+/* Applies them to a complete recipe. */
+sluice_status sluice__recipe_change(json_t *root, const sluice__recipe_changes *changes, sluice_error *err);
+/* A copy of `shared` with the keys of `own` in it; null takes a key away. NULL when out of memory. */
+json_t *sluice__laid_over(const json_t *shared, const json_t *own);
+/* Refuses a wrong kind or missing keys in the arm's data. `file` stands for the recipe in messages. */
+sluice_status sluice__read_data(const sluice__arm *arm, const char *file, sluice_error *err);
+
 /* Names of the built-in recipes by index, then NULL; and the JSON text of one, or NULL. */
 const char *sluice__recipe_builtin(int index);
 const char *sluice__recipe_text(const char *name, size_t *size);

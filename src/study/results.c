@@ -89,6 +89,8 @@ static sluice_status arm(json_t **out, const sluice__recipe *recipe, const sluic
                   (json_int_t)sluice_config_num_gate_parameters(&config), "forward_flops_per_token", flops,
                   "train_flops", p.max_steps > 0 ? json_real(3 * flops * tokens) : json_null(), "options", options(&p),
                   "uniform_share", sluice__share_to_json(&uniform));
+    json_t *match = json_object_get(json_array_get(json_object_get(recipe->root, "arms"), (size_t)index), "match");
+    if (*out && match) json_object_set_new(*out, "match", json_deep_copy(match));
     sluice_train_free_text(full);
     sluice_config_free(&config);
     return *out ? SLUICE_OK : sluice__no_memory(err, 0, "results");
