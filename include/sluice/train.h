@@ -193,6 +193,7 @@ typedef struct sluice_step_record {
     int dead_experts;        /* that no token of the step chose, in all layers together */
     int num_layers, num_experts;  /* shape of: */
     const double *expert_load;    /* [num_layers, num_experts] selections of the step; valid until the next one */
+    const double *layer_entropy;  /* [num_layers] router_entropy of each layer; NaN in layers without experts */
 } sluice_step_record;
 
 typedef struct sluice_eval_record {

@@ -53,23 +53,32 @@ double sluice__router_objective(const sluice__router *r) {
     return r->aux_coef * r->balance_loss + r->z_coef * r->z_loss;
 }
 
+sluice__router_summary sluice__router_summarise_layer(const sluice__router *r, const sluice_config *c, int layer) {
+    sluice__router_summary s = {.entropy = NAN};
+    const sluice_moe_spec *m = &c->layers[layer].moe;
+    const double *counts = r->counts + (size_t)layer * (size_t)r->experts;
+    double sum = 0, most = 0;
+    for (int e = 0; e < m->num_experts; e++) {
+        sum += counts[e];
+        most = fmax(most, counts[e]);
+        s.dead_experts += counts[e] == 0;
+    }
+    if (sum <= 0) return s;
+    s.max_load = most / sum * m->num_experts;
+    s.entropy = m->num_experts > 1 ? r->entropy[layer] / (sum / m->num_experts_per_tok) / log(m->num_experts) : 0;
+    return s;
+}
+
 sluice__router_summary sluice__router_summarise(const sluice__router *r, const sluice_config *c) {
     sluice__router_summary s = {0};
     int layers = 0;
     for (int l = 0; l < r->layers; l++) {
-        int experts = c->layers[l].moe.num_experts;
-        const double *counts = r->counts + (size_t)l * (size_t)r->experts;
-        double sum = 0, most = 0;
-        if (!experts) continue;
-        for (int e = 0; e < experts; e++) {
-            sum += counts[e];
-            most = fmax(most, counts[e]);
-            s.dead_experts += counts[e] == 0;
-        }
+        if (!c->layers[l].moe.num_experts) continue;
+        sluice__router_summary one = sluice__router_summarise_layer(r, c, l);
         layers++;
-        if (sum > 0) s.max_load = fmax(s.max_load, most / sum * experts);
-        double tokens = sum / c->layers[l].moe.num_experts_per_tok;
-        if (sum > 0 && experts > 1) s.entropy += r->entropy[l] / tokens / log(experts);
+        s.dead_experts += one.dead_experts;
+        s.max_load = fmax(s.max_load, one.max_load);
+        if (isfinite(one.entropy)) s.entropy += one.entropy;
     }
     if (layers) s.entropy /= layers;
     return s;

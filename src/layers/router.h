@@ -43,4 +43,7 @@ typedef struct sluice__router_summary {
     int dead_experts; /* that no token chose, in all layers together */
 } sluice__router_summary;
 sluice__router_summary sluice__router_summarise(const sluice__router *router, const sluice_config *config);
+/* The same of one layer; entropy is NaN where it has no experts, or nothing was counted. */
+sluice__router_summary sluice__router_summarise_layer(const sluice__router *router, const sluice_config *config,
+                                                      int layer);
 #endif

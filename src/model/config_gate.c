@@ -22,7 +22,29 @@ static sluice_status word(const sluice__config_reader *r, const char *key, const
     return sluice__json_choice(&r->json, key, false, words, out, err);
 }
 
-sluice_status sluice__read_own_gate(const sluice__config_reader *r, sluice_gate_spec *gate, sluice_error *err) {
+static sluice_status refuse(const sluice__config_reader *r, const char *key, const char *value, const char *why,
+                            sluice_error *err) {
+    return sluice__json_fail(&r->json, key, err, "found \"%s\", but %s", value, why);
+}
+
+/* Keys that would say nothing: a person who writes them expects a gate that is not there. */
+static sluice_status check_meaning(const sluice__config_reader *r, const sluice_gate_spec *g, sluice_error *err) {
+    static const char no_gate[] = "there is no gate (gate_position is none or absent)";
+    static const char no_heads[] = "a gate at the output has no head axis: only elementwise, specific";
+    bool none = g->position == SLUICE_GATE_NONE, output = g->position == SLUICE_GATE_OUTPUT;
+    bool headwise = g->granularity == SLUICE_GATE_HEADWISE;
+    if (headwise && (none || output)) return refuse(r, "gate_granularity", "headwise", none ? no_gate : no_heads, err);
+    if (g->shared && (none || output)) return refuse(r, "gate_sharing", "shared", none ? no_gate : no_heads, err);
+    if (g->share_mean_logit && !g->shared)
+        return refuse(r, "gate_share_mean", "logit", "gate_sharing is specific: there is no mean", err);
+    if (none && g->act != SLUICE_GATE_SIGMOID) return refuse(r, "gate_act", acts[g->act], no_gate, err);
+    if (none && g->op != SLUICE_GATE_MULTIPLY) return refuse(r, "gate_op", ops[g->op], no_gate, err);
+    if (none && g->input_none) return refuse(r, "gate_input", "none", no_gate, err);
+    return SLUICE_OK;
+}
+
+/* What the keys say, with or without a position. */
+static sluice_status read_words(const sluice__config_reader *r, sluice_gate_spec *gate, sluice_error *err) {
     int position = 0, granularity = 0, act = 0, op = 0, sharing = 0, mean = 0, input = 0;
     SLUICE__TRY(word(r, "gate_position", positions, &position, err));
     SLUICE__TRY(word(r, "gate_granularity", granularities, &granularity, err));
@@ -38,13 +60,12 @@ sluice_status sluice__read_own_gate(const sluice__config_reader *r, sluice_gate_
                                .shared = sharing == 1,
                                .share_mean_logit = mean == 1,
                                .input_none = input == 1};
-    if (position == SLUICE_GATE_NONE) *gate = (sluice_gate_spec){0};
-    if (position == SLUICE_GATE_OUTPUT && (granularity == SLUICE_GATE_HEADWISE || gate->shared))
-        return sluice__json_fail(
-            &r->json, granularity == SLUICE_GATE_HEADWISE ? "gate_granularity" : "gate_sharing", err,
-            "found \"%s\", but a gate at the output has no head axis: only elementwise, specific",
-            granularity == SLUICE_GATE_HEADWISE ? "headwise" : "shared");
     return SLUICE_OK;
+}
+
+sluice_status sluice__read_own_gate(const sluice__config_reader *r, sluice_gate_spec *gate, sluice_error *err) {
+    SLUICE__TRY(read_words(r, gate, err));
+    return check_meaning(r, gate, err);
 }
 
 int sluice__gate_to_json(json_t *o, const sluice_gate_spec *g) {
@@ -62,20 +83,23 @@ static sluice_status contradiction(const sluice__config_reader *r, const char *k
     return sluice__json_fail(&r->json, key, err, "%s contradicts %s %s", on ? "true" : "false", other, value);
 }
 
-/* Our own keys, where they stand beside a flag. */
+/* Our own keys, where they stand beside a flag: all of them that are there must say what the flag says. */
 static sluice_status compare_with_own(const sluice__config_reader *r, const char *flag,
                                       const sluice_gate_spec *gate, bool granularity_known, sluice_error *err) {
-    if (!sluice__json_has(&r->json, "gate_position")) return SLUICE_OK;
     sluice_gate_spec own;
-    SLUICE__TRY(sluice__read_own_gate(r, &own, err));
-    if (own.position != gate->position)
-        return contradiction(r, flag, gate->position != SLUICE_GATE_NONE, "gate_position",
-                             positions[own.position], err);
-    if (granularity_known && own.granularity != gate->granularity)
+    bool on = gate->position != SLUICE_GATE_NONE, granular = sluice__json_has(&r->json, "gate_granularity");
+    SLUICE__TRY(read_words(r, &own, err));
+    bool placed = sluice__json_has(&r->json, "gate_position");
+    if (placed && own.position != gate->position)
+        return contradiction(r, flag, on, "gate_position", positions[own.position], err);
+    if (!on) return SLUICE_OK;
+    bool compare = granularity_known ? placed || granular : !placed; /* Qwen's flag says less than gate_position beside it */
+    if (compare && own.granularity != gate->granularity)
         return contradiction(r, flag, true, "gate_granularity", granularities[own.granularity], err);
-    if (own.position == SLUICE_GATE_NONE) return SLUICE_OK;
     if (own.act != SLUICE_GATE_SIGMOID) return contradiction(r, flag, true, "gate_act", acts[own.act], err);
     if (own.op != SLUICE_GATE_MULTIPLY) return contradiction(r, flag, true, "gate_op", ops[own.op], err);
+    if (own.shared) return contradiction(r, flag, true, "gate_sharing", "shared", err);
+    if (own.input_none) return contradiction(r, flag, true, "gate_input", "none", err);
     return SLUICE_OK;
 }
 

@@ -19,6 +19,7 @@ typedef struct curves {
     point *points;
     int64_t count, capacity;
     json_t *probe_step, *share, *max_abs, *gate;
+    json_t *router; /* object of arrays over looks; empty without experts */
 } curves;
 
 static double number_of(const json_t *line, const char *key) {
@@ -55,6 +56,15 @@ static void add_probe(curves *c, const json_t *line) {
     append_copy(c->gate, line, "gate_mean");
 }
 
+/* Loads of single experts are left to metrics.jsonl: those of one update say little. */
+static void add_router(curves *c, const json_t *line) {
+    static const char *const keys[] = {"step", "entropy", "max_load", "dead_experts"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!json_object_get(c->router, keys[i])) json_object_set_new(c->router, keys[i], json_array());
+        append_copy(json_object_get(c->router, keys[i]), line, keys[i]);
+    }
+}
+
 static sluice_status add_line(curves *c, const char *text, size_t size, sluice_error *err) {
     json_t *line = json_loadb(text, size, 0, NULL);
     const char *type = json_string_value(json_object_get(line, "type"));
@@ -63,6 +73,8 @@ static sluice_status add_line(curves *c, const char *text, size_t size, sluice_e
         st = add_point(c, line, err);
     else if (type && !strcmp(type, "probe"))
         add_probe(c, line);
+    else if (type && !strcmp(type, "router"))
+        add_router(c, line);
     json_decref(line);
     return st;
 }
@@ -175,13 +187,14 @@ static json_t *to_json(const curves *c, const spikes *s, const sluice_train_para
     json_object_set(out, "first_token_share", c->share);
     json_object_set(out, "max_abs_residual", c->max_abs);
     json_object_set(out, "gate_mean", has_gate(c->gate) ? c->gate : json_null());
+    if (json_object_size(c->router)) json_object_set(out, "router", c->router);
     json_object_set_new(out, "spikes", spikes_to_json(s, c, p));
     return out;
 }
 
 sluice_status sluice__curves_read(json_t **out, const char *metrics_path, const sluice_train_params *p,
                                   sluice_error *err) {
-    curves c = {.probe_step = json_array(), .share = json_array(), .max_abs = json_array(), .gate = json_array()};
+    curves c = {.probe_step = json_array(), .share = json_array(), .max_abs = json_array(), .gate = json_array(), .router = json_object()};
     spikes s = {0};
     sluice_status st = read_lines(&c, metrics_path, err);
     if (st == SLUICE_OK) st = find_spikes(&s, &c, p, err);
@@ -194,5 +207,6 @@ sluice_status sluice__curves_read(json_t **out, const char *metrics_path, const 
     json_decref(c.share);
     json_decref(c.max_abs);
     json_decref(c.gate);
+    json_decref(c.router);
     return st;
 }

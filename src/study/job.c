@@ -149,6 +149,7 @@ static sluice_status measure(work *w, json_t *run, sluice_error *err) {
                          .seed = seed_of(w->job)};
     SLUICE__TRY(sluice__measure_loss(run, &s, err));
     SLUICE__TRY(sluice__measure_inside(run, &s, err));
+    SLUICE__TRY(sluice__measure_router(run, &s, err));
     SLUICE__TRY(sluice__measure_map(run, &s, err));
     SLUICE__TRY(sluice__measure_length(run, &s, err));
     return sluice__measure_samples(run, &s, err);

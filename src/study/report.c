@@ -64,13 +64,31 @@ static const field INSPECT[] = {{.key = "f_attn_mean", .kind = OBJECT, .inside =
                                 {.key = "gate_mean", .kind = NUMBER},
                                 {.key = "layers", .kind = OBJECTS, .inside = LAYER},
                                 {0}};
+static const field ROUTER_LAYER[] = {{.key = "entropy", .kind = NUMBER},
+                                     {.key = "max_load", .kind = NUMBER},
+                                     {.key = "load", .kind = NUMBERS},
+                                     {0}};
+static const field ROUTER[] = {{.key = "experts", .kind = NUMBER},
+                               {.key = "entropy", .kind = NUMBER},
+                               {.key = "max_load", .kind = NUMBER},
+                               {.key = "dead_experts", .kind = NUMBER},
+                               {.key = "balance_loss", .kind = NUMBER},
+                               {.key = "z_loss", .kind = NUMBER},
+                               {.key = "layers", .kind = OBJECTS, .inside = ROUTER_LAYER},
+                               {0}};
+static const field ROUTER_COURSE[] = {{.key = "step", .kind = NUMBERS},
+                                      {.key = "entropy", .kind = ROWS},
+                                      {.key = "max_load", .kind = ROWS},
+                                      {.key = "dead_experts", .kind = ROWS},
+                                      {0}};
 static const field TRAIN[] = {
     {.key = "seconds", .kind = NUMBER},        {.key = "tokens_per_s", .kind = NUMBER},
     {.key = "step", .kind = NUMBERS},          {.key = "loss", .kind = NUMBERS},
     {.key = "grad_norm", .kind = NUMBERS},     {.key = "learning_rate", .kind = NUMBERS},
     {.key = "probe_step", .kind = NUMBERS},    {.key = "first_token_share", .kind = ROWS},
     {.key = "max_abs_residual", .kind = ROWS}, {.key = "gate_mean", .kind = ROWS},
-    {.key = "spikes", .kind = OBJECT},         {0}};
+    {.key = "spikes", .kind = OBJECT},         {.key = "router", .kind = OBJECT, .inside = ROUTER_COURSE},
+    {0}};
 static const field EVAL[] = {{.key = "loss", .kind = NUMBER},
                              {.key = "perplexity", .kind = NUMBER},
                              {.key = "bits_per_byte", .kind = NUMBER},
@@ -95,6 +113,7 @@ static const field RUN[] = {{.key = "seed", .kind = NUMBER, .needed = true},
                             {.key = "train", .kind = OBJECT, .inside = TRAIN},
                             {.key = "eval", .kind = OBJECT, .inside = EVAL},
                             {.key = "inspect", .kind = OBJECT, .inside = INSPECT},
+                            {.key = "router", .kind = OBJECT, .inside = ROUTER},
                             {.key = "attention_map", .kind = OBJECT, .inside = MAP},
                             {.key = "position", .kind = OBJECT, .inside = POSITION},
                             {.key = "length", .kind = OBJECTS, .inside = LENGTH},
@@ -223,6 +242,7 @@ static const char *const SCRIPTS[] = {
     "report/study/activations.js",
     "report/study/gates.js",
     "report/study/sparsity.js",
+    "report/study/experts.js",
     "report/study/attention.js",
     "report/study/length.js",
     "report/study/cost.js",

@@ -15,9 +15,11 @@ typedef struct sluice__subject {
     int64_t seed;
 } sluice__subject;
 
-/* Each adds its keys to `run` (docs/study.md): eval and position, inspect, attention_map, length, samples. */
+/* Each adds its keys to `run` (docs/study.md): eval and position, inspect, router (of mixtures), attention_map, length,
+ * samples. */
 sluice_status sluice__measure_loss(json_t *run, const sluice__subject *s, sluice_error *err);
 sluice_status sluice__measure_inside(json_t *run, const sluice__subject *s, sluice_error *err);
+sluice_status sluice__measure_router(json_t *run, const sluice__subject *s, sluice_error *err);
 sluice_status sluice__measure_map(json_t *run, const sluice__subject *s, sluice_error *err);
 sluice_status sluice__measure_length(json_t *run, const sluice__subject *s, sluice_error *err);
 sluice_status sluice__measure_samples(json_t *run, const sluice__subject *s, sluice_error *err);

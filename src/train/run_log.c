@@ -91,9 +91,44 @@ static void router_numbers(sluice__run_log *log, const sluice_step_record *r) {
     fprintf(log->jsonl, ", \"dead_experts\": %d", r->dead_experts);
 }
 
+/* Of one layer: the largest load relative to an even share, or the number of experts without a token; NaN in a
+ * layer without experts. */
+static double largest_load(const double *load, int experts) {
+    double sum = 0, most = 0;
+    for (int e = 0; e < experts; e++) {
+        sum += load[e];
+        most = fmax(most, load[e]);
+    }
+    return sum > 0 ? most / sum * experts : NAN;
+}
+
+static double dead(const double *load, int experts) {
+    double sum = 0, n = 0;
+    for (int e = 0; e < experts; e++) {
+        sum += load[e];
+        n += load[e] == 0;
+    }
+    return sum > 0 ? n : NAN;
+}
+
+static void layer_numbers(FILE *f, const sluice_step_record *r, const char *key,
+                          double (*of)(const double *load, int experts)) {
+    fprintf(f, ", \"%s\": [", key);
+    for (int l = 0; l < r->num_layers; l++) {
+        double v = of(r->expert_load + (int64_t)l * r->num_experts, r->num_experts);
+        if (isfinite(v)) fprintf(f, "%s%.7g", l ? ", " : "", v);
+        else fprintf(f, "%snull", l ? ", " : "");
+    }
+    fputc(']', f);
+}
+
 void sluice__run_log_router(sluice__run_log *log, const sluice_step_record *r) {
     FILE *f = log->jsonl;
-    fprintf(f, "{\"type\": \"router\", \"step\": %" PRId64 ", \"expert_load\": [", r->step);
+    fprintf(f, "{\"type\": \"router\", \"step\": %" PRId64, r->step);
+    numbers(f, "entropy", r->layer_entropy, r->num_layers);
+    layer_numbers(f, r, "max_load", largest_load);
+    layer_numbers(f, r, "dead_experts", dead);
+    fputs(", \"expert_load\": [", f);
     for (int l = 0; l < r->num_layers; l++) {
         fputs(l ? ", [" : "[", f);
         for (int e = 0; e < r->num_experts; e++)

@@ -39,7 +39,9 @@ static sluice_status allocate(sluice_trainer *t, sluice_error *err) {
     t->grads = sluice__calloc((size_t)sluice__flat_size(t->model), sizeof *t->grads, SLUICE__MEM_GRADIENTS);
     t->tokens = sluice__calloc(cells, 4 * sizeof *t->tokens, SLUICE__MEM_DATA);
     t->nll = sluice__calloc((size_t)batch * (size_t)t->data.seq_len, sizeof *t->nll, SLUICE__MEM_ACTIVATIONS);
-    return t->grads && t->tokens && t->nll ? SLUICE_OK : no_room(err, t);
+    size_t layers = (size_t)sluice_model_config(t->model)->num_hidden_layers;
+    t->layer_entropy = sluice__calloc(layers, sizeof *t->layer_entropy, SLUICE__MEM_OTHER);
+    return t->grads && t->tokens && t->nll && t->layer_entropy ? SLUICE_OK : no_room(err, t);
 }
 
 static sluice_status check_parts(sluice_trainer *t, sluice_error *err) {
@@ -98,6 +100,7 @@ void sluice_trainer_free(sluice_trainer *t) {
     sluice__free(t->grads);
     sluice__free(t->tokens);
     sluice__free(t->nll);
+    sluice__free(t->layer_entropy);
     sluice__free(t);
 }
 
@@ -167,6 +170,9 @@ static void record_routing(sluice_trainer *t) {
     t->last.num_layers = r->layers;
     t->last.num_experts = r->experts;
     t->last.expert_load = r->counts;
+    for (int l = 0; l < r->layers; l++)
+        t->layer_entropy[l] = sluice__router_summarise_layer(r, sluice_model_config(t->model), l).entropy;
+    t->last.layer_entropy = t->layer_entropy;
 }
 
 /* Gradients of the mean loss over the whole step: every micro-batch is scaled by the step's number of scored

@@ -23,6 +23,7 @@ struct sluice_trainer {
     sluice__optimizer *optimizer;
     sluice__workspace *workspace; /* of one micro-batch */
     sluice__router *router;       /* NULL without experts */
+    double *layer_entropy;        /* [layers] of the last update's routers */
     float *grads;                 /* flat, zero between steps */
     int32_t *tokens; /* [4, accumulation * batch, seq_len]: ids, labels, positions, key_start of a whole step */
     float *nll;      /* [batch, seq_len] of an evaluation */

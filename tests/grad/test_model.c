@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of the whole model against differences of its loss. For each tensor the loss is followed along
- * directions that are half the gradient, half random: the first keeps the derivative well above the rounding of
- * fp32, the second sees every component. Four points give an error of fourth order in the step. */
-#include "base/rng.h"
+/* Gradients of the whole model against differences of its loss (support/gradient_check.h), one variant after the other;
+ * micro-batches; router losses. test_gates.c has every gate. */
 #include "kernels/ops.h"
-#include "layers/transformer.h"
-#include "support/small_model.h"
+#include "support/gradient_check.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,68 +99,6 @@ static const variant variants[] = {
      false, true},
 };
 
-/* Mean loss, and grads += its gradient unless NULL. Router losses belong to it; n: tokens of the whole step;
- * router: may be NULL. */
-static double objective(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
-                        sluice__router *router, int scored, float *grads) {
-    sluice__loss loss;
-    sluice_error err = {0};
-    if (router) sluice__router_reset(router, SLUICE__BALANCE_GLOBAL, (int64_t)in->batch * in->seq_len);
-    assert_ok_err(
-        sluice__loss_and_grads_routed(model, ws, in, NULL, grads ? 1.0 / scored : 0, router, grads, &loss, &err),
-        &err);
-    assert_int_equal(loss.scored, scored);
-    return loss.nll_sum / scored + (router ? sluice__router_objective(router) : 0);
-}
-
-static int count_scored(const sluice__input *in) {
-    int scored = 0;
-    for (int i = 0; i < in->batch * in->seq_len; i++) scored += in->labels[i] >= 0;
-    return scored;
-}
-
-static double loss_of(const sluice_model *model, sluice__workspace *ws, const sluice__input *in) {
-    sluice__router *router;
-    assert_ok(sluice__router_new(&router, sluice_model_config(model), NULL));
-    double loss = objective(model, ws, in, router, count_scored(in), NULL);
-    sluice__router_free(router);
-    return loss;
-}
-
-static double norm_of(const float *x, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
-    return sqrt(sum);
-}
-
-/* Loss with the tensor moved by h * direction. */
-static double moved(sluice_model *model, sluice__workspace *ws, const sluice__input *in, sluice_tensor_info t,
-                    const float *start, const float *direction, double h) {
-    for (int64_t i = 0; i < t.count; i++) t.data[i] = (float)(start[i] + h * direction[i]);
-    return loss_of(model, ws, in);
-}
-
-/* Relative difference of the derivative along one direction. */
-static double check_direction(sluice_model *model, sluice__workspace *ws, const sluice__input *in, sluice_tensor_info t,
-                              const float *grad, double step, uint64_t seed) {
-    float *start = malloc((size_t)t.count * sizeof *start), *direction = malloc((size_t)t.count * sizeof *direction);
-    memcpy(start, t.data, (size_t)t.count * sizeof *start);
-    sluice__rng_fill_normal(direction, t.count, seed, 5, 0, 0.0f, 1.0f);
-    double g = norm_of(grad, t.count), r = norm_of(direction, t.count), expected = 0;
-    for (int64_t i = 0; i < t.count; i++) {
-        direction[i] = (float)(grad[i] / g + direction[i] / r);
-        expected += (double)grad[i] * direction[i];
-    }
-    double d1 = moved(model, ws, in, t, start, direction, step) - moved(model, ws, in, t, start, direction, -step);
-    double d2 =
-        moved(model, ws, in, t, start, direction, 2 * step) - moved(model, ws, in, t, start, direction, -2 * step);
-    double found = (8 * d1 - d2) / (12 * step);
-    memcpy(t.data, start, (size_t)t.count * sizeof *start);
-    free(start);
-    free(direction);
-    return fabs(found - expected) / g;
-}
-
 static void check_variant(const variant *v) {
     sluice_model *model = test_small_model(v->overrides, 11);
     sluice__workspace *ws;
@@ -180,14 +115,14 @@ static void check_variant(const variant *v) {
     float *grads = calloc((size_t)sluice__flat_size(model), sizeof *grads);
     sluice__router *router;
     assert_ok(sluice__router_new(&router, sluice_model_config(model), NULL));
-    assert_true(fabs(objective(model, ws, &in, router, count_scored(&in), grads) - loss_of(model, ws, &in)) < 1e-6);
+    assert_true(fabs(test_objective(model, ws, &in, router, test_count_scored(&in), grads) - test_loss_of(model, ws, &in)) < 1e-6);
     sluice__router_free(router);
     double limit = v->clips ? CLIP_TOLERANCE : v->chooses ? CHOICE_TOLERANCE : TOLERANCE;
     double step = v->clips ? CLIP_STEP : v->chooses ? CHOICE_STEP : STEP;
     for (int i = 0; i < sluice_model_num_tensors(model); i++)
         for (int k = 0; k < DIRECTIONS; k++) {
             sluice_tensor_info t = sluice_model_tensor(model, i);
-            double error = check_direction(model, ws, &in, t, grads + sluice__grad_offset(model, i), step,
+            double error = test_gradient_error(model, ws, &in, t, grads + sluice__grad_offset(model, i), step,
                                            (uint64_t)(100 * i + k));
             if (!(error < limit))
                 fail_msg("%s: %s: direction %d: relative error %.2e, limit %.0e", v->name, t.name, k, error, limit);
@@ -228,7 +163,7 @@ static void test_micro_batches(void **state) {
         }
         assert_true(fabs(sum - all.nll_sum) < 1e-4);
         for (size_t i = 0; i < size; i++) parts[i] -= whole[i];
-        assert_true(norm_of(parts, (int64_t)size) < 1e-6 * norm_of(whole, (int64_t)size) + 1e-12);
+        assert_true(test_norm_of(parts, (int64_t)size) < 1e-6 * test_norm_of(whole, (int64_t)size) + 1e-12);
     }
     free(whole);
     free(parts);
@@ -239,7 +174,7 @@ static void test_micro_batches(void **state) {
 /* One step over rows in pieces: objective and gradients. */
 static double routed_step(const sluice_model *model, sluice__workspace *ws, sluice__router *router,
                           sluice__balance balance, const sluice__input *in, const int *split, float *grads) {
-    int scored = count_scored(in);
+    int scored = test_count_scored(in);
     double sum = 0;
     sluice__router_reset(router, balance, (int64_t)in->batch * in->seq_len);
     for (int count = balance == SLUICE__BALANCE_GLOBAL ? 1 : 0; count >= 0; count--)
@@ -286,7 +221,7 @@ static void test_router_losses_of_micro_batches(void **state) {
             memset(parts, 0, size * sizeof *parts);
             double found = routed_step(model, ws, router, (sluice__balance)kind, &in, splits[s], parts);
             for (size_t i = 0; i < size; i++) parts[i] -= whole[i];
-            double difference = norm_of(parts, (int64_t)size) / norm_of(whole, (int64_t)size);
+            double difference = test_norm_of(parts, (int64_t)size) / test_norm_of(whole, (int64_t)size);
             bool same = fabs(found - all) < 1e-6 && fabs(router->balance_loss - balance) < 1e-6 && difference < 2e-6;
             assert_memory_equal(counts, router->counts, sizeof counts);
             if (same != (kind == SLUICE__BALANCE_GLOBAL))
@@ -321,7 +256,7 @@ static void test_experts_repeat(void **state) {
     assert_ok(sluice__workspace_new(&ws, model, 4, T, SLUICE__TRAIN, NULL));
     assert_ok(sluice__router_new(&router, sluice_model_config(model), NULL));
     float *first = calloc(size, sizeof *first), *second = calloc(size, sizeof *second);
-    double a = objective(model, ws, &in, router, 4 * T, first), b = objective(model, ws, &in, router, 4 * T, second);
+    double a = test_objective(model, ws, &in, router, 4 * T, first), b = test_objective(model, ws, &in, router, 4 * T, second);
     assert_true(a == b);
     assert_memory_equal(first, second, size * sizeof *first);
     assert_true(router->counts[4] >= router->counts[5]); /* a tie goes to the lower index */
@@ -351,7 +286,7 @@ static void test_gradients_accumulate(void **state) {
     assert_ok(sluice__loss_and_grads(model, ws, &in, NULL, 0.5, once, &loss, NULL));
     for (int i = 0; i < 2; i++) assert_ok(sluice__loss_and_grads(model, ws, &in, NULL, 0.5, twice, &loss, NULL));
     for (size_t i = 0; i < size; i++) twice[i] -= 2 * once[i];
-    assert_true(norm_of(twice, (int64_t)size) < 1e-6 * norm_of(once, (int64_t)size));
+    assert_true(test_norm_of(twice, (int64_t)size) < 1e-6 * test_norm_of(once, (int64_t)size));
     free(once);
     free(twice);
     sluice__workspace_free(ws);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes made-up study results, the same bytes every time, for looking at the report and for testing it.
 
-    make_results.py CASE > results.json      CASE: default, large, broken, hostile, mixed, tiny, bare
+    make_results.py CASE > results.json      CASE: default, large, broken, hostile, mixed, tiny, experts, bare
 
 The numbers are drawn at random around what small studies show; they stand for nothing and are used nowhere else.
 """
@@ -489,6 +489,32 @@ def mixed():
     return out
 
 
+def experts():
+    """A mixture beside a dense arm: the section on experts."""
+    m = Maker("experts", 2, 2, 2)
+    out = study(m, THREE, "A mixture of experts beside a dense arm", steps=480)
+    for arm in out["arms"][:2]:
+        for run in arm["runs"]:
+            run["train"]["router"] = {
+                "step": [20, 40],
+                "entropy": [[0.99, 0.98], [0.9, None]],
+                "max_load": [[1.2, 1.3], [2.5, 1.1]],
+                "dead_experts": [[0, 0], [1, 0]],
+            }
+            loads = [[m.rng.uniform(0, 2) for _ in range(6)] for _ in range(2)]
+            run["router"] = {
+                "experts": 6,
+                "per_token": 2,
+                "entropy": 0.9,
+                "max_load": max(map(max, loads)),
+                "dead_experts": 0,
+                "balance_loss": 2.02,
+                "z_loss": 3.5,
+                "layers": [{"entropy": 0.9, "max_load": max(row), "dead_experts": 0, "load": row} for row in loads],
+            }
+    return out
+
+
 def tiny():
     return study(Maker("tiny", 1, 1, 1, seq_len=32), THREE[:2], "The smallest study", steps=240)
 
@@ -507,6 +533,7 @@ CASES = {
     "hostile": hostile,
     "mixed": mixed,
     "tiny": tiny,
+    "experts": experts,
     "bare": bare,
 }
 

@@ -270,6 +270,22 @@ def punch_holes(value, rng, rate):
             punch_holes(item, rng, rate)
 
 
+def test_experts(chromium, pages):
+    page = chromium.open(pages("experts"))
+    is_quiet(page)
+    assert page.value("[...document.querySelectorAll('#experts figure')].map(f => f.id)") == [
+        "fig-experts",
+        "fig-router-steps",
+    ]
+    assert page.value("document.querySelectorAll('#tab-experts tbody tr[data-row]').length") == 2
+    assert not blank_canvases(page)
+    assert page.value("[...document.querySelectorAll('.toc a')].some(a => a.hash === '#experts')")
+    page.close()
+    page = chromium.open(pages("default"))
+    assert page.value("document.getElementById('experts')") is None
+    page.close()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_any_field_may_be_missing(chromium, pages, seed):
     page = chromium.open(

@@ -42,6 +42,11 @@ static void check_run(const char *recipe, const json_t *arm, const json_t *run) 
         if (!json_object_get(run, sections[i]) || json_is_null(json_object_get(run, sections[i])))
             fail_msg("%s: arm %s has no %s", recipe, name, sections[i]);
     assert_true(json_is_number(json_object_get(json_object_get(run, "eval"), "loss")));
+    json_int_t experts = json_integer_value(json_object_get(json_object_get(arm, "config"), "num_experts"));
+    const json_t *layers = json_object_get(json_object_get(run, "router"), "layers");
+    assert_true((experts > 0) == (json_array_size(layers) > 0));
+    if (experts)
+        assert_int_equal(json_array_size(json_object_get(json_array_get(layers, 0), "load")), experts);
 }
 
 static void check_results(const char *recipe, const char *out) {

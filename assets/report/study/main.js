@@ -8,12 +8,16 @@ const SECTIONS = [
     ["activations", "Activations", activationsSection],
     ["gates", "Gate scores", gatesSection],
     ["sparsity", "Sparsity", sparsitySection],
+    ["experts", "Experts", expertsSection, hasExperts],
     ["attention", "Attention maps", attentionSection],
     ["length", "Position and length", lengthSection],
     ["cost", "Cost", costSection],
     ["samples", "Samples", samplesSection],
     ["settings", "Settings and definitions", settingsSection],
 ];
+
+/* Some sections stand only where a study has what they show. */
+const sectionsOf = (study) => SECTIONS.filter(([, , , has]) => !has || has(study));
 
 /* One chip per arm: the key of all figures, and the switch that takes an arm out of them. */
 function armBar(study) {
@@ -66,11 +70,11 @@ function armBar(study) {
     return bar;
 }
 
-function contents() {
+function contents(study) {
     const links = el(
         "ol",
         {id: "toc-list"},
-        SECTIONS.map(([id, name]) => el("li", null, el("a", {href: "#" + id}, name))),
+        sectionsOf(study).map(([id, name]) => el("li", null, el("a", {href: "#" + id}, name))),
     );
     const button = el(
         "button",
@@ -122,8 +126,8 @@ function start() {
     const study = makeStudy(JSON.parse(document.getElementById("data").textContent));
     const main = el("main");
     themeApply();
-    append(main, [headSection(study), armBar(study), SECTIONS.map((s) => makeSection(study, s))]);
-    document.getElementById("page").append(contents(), main);
+    append(main, [headSection(study), armBar(study), sectionsOf(study).map((s) => makeSection(study, s))]);
+    document.getElementById("page").append(contents(study), main);
     const follow = () => {
         document.documentElement.dataset.state = "drawn";
     };

@@ -13,6 +13,13 @@ static sluice_status read(sluice__config_reader *r, sluice_error *err) {
         return sluice__json_fail(&r->json, "attn_output_gate", err,
                                  "found false, but model_type %s always has the gate", r->config->model_type);
     SLUICE__TRY(sluice__read_own_gate(r, &gate, err));
+    bool own = sluice__json_has(&r->json, "gate_position");
+    if (own && (gate.position != SLUICE_GATE_SDPA || gate.act != SLUICE_GATE_SIGMOID || gate.op != SLUICE_GATE_MULTIPLY ||
+                gate.shared || gate.input_none))
+        return sluice__json_fail(&r->json, "gate_position", err,
+                                 "the gate_* keys contradict model_type %s, whose gate is a sigmoid multiplied on the "
+                                 "attention output (sdpa)",
+                                 r->config->model_type);
     r->layout->gate_repeated = gate.position == SLUICE_GATE_SDPA && gate.granularity == SLUICE_GATE_HEADWISE;
     gate = (sluice_gate_spec){.position = SLUICE_GATE_SDPA,
                               .granularity =

@@ -91,9 +91,10 @@ static sluice_status check_spelling(const sluice__config_reader *r, sluice_error
 static sluice_status read_gate(sluice__config_reader *r, sluice_error *err) {
     sluice_gate_spec gate, flags;
     bool found;
-    SLUICE__TRY(sluice__read_gate_flags(r, &flags, &found, err));
-    SLUICE__TRY(sluice__read_own_gate(r, &gate, err));
-    sluice__set_gate(r, found && !sluice__json_has(&r->json, "gate_position") ? &flags : &gate);
+    SLUICE__TRY(sluice__read_gate_flags(r, &flags, &found, err)); /* agrees with own keys, or fails */
+    bool by_flag = found && !sluice__json_has(&r->json, "gate_position");
+    if (!by_flag) SLUICE__TRY(sluice__read_own_gate(r, &gate, err));
+    sluice__set_gate(r, by_flag ? &flags : &gate);
     return SLUICE_OK;
 }
 
