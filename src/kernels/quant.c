@@ -104,6 +104,18 @@ void sluice__quant_open(sluice__quant_part *parts, sluice__quant type, const voi
     else open_32(parts, type, block);
 }
 
+static bool finite_half(const uint8_t *p) { return (p[1] & 0x7c) != 0x7c; }
+
+bool sluice__quant_finite(sluice__quant type, const void *blocks, int64_t count) {
+    const uint8_t *p = blocks;
+    int at = type == SLUICE__QUANT_Q6_K ? 208 : 0;
+    bool two = type == SLUICE__QUANT_Q4_1 || type == SLUICE__QUANT_Q5_1 || type == SLUICE__QUANT_Q4_K ||
+               type == SLUICE__QUANT_Q5_K;
+    for (int64_t i = 0; i < count; i += types[type].values, p += types[type].bytes)
+        if (!finite_half(p + at) || (two && !finite_half(p + 2))) return false;
+    return true;
+}
+
 static void part_values(float *out, const sluice__quant_part *part) {
     for (int i = 0; i < 32; i++)
         out[i] = part->scale[i / 16] * (float)(part->code[i] - part->offset) + part->shift;

@@ -33,6 +33,9 @@ typedef struct sluice__quant_part {
 /* parts: [values / 32] */
 void sluice__quant_open(sluice__quant_part *parts, sluice__quant type, const void *block);
 
+/* Whether all scales of `count` values are finite. */
+bool sluice__quant_finite(sluice__quant type, const void *blocks, int64_t count);
+
 /* count: a multiple of the block's values. Blocks need not be aligned. */
 void sluice__dequantize(float *out, sluice__quant type, const void *blocks, int64_t count);
 /* The types of 32 give the bytes that the gguf package gives (round to nearest; docs/formats.md). K types search for

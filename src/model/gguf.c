@@ -447,6 +447,14 @@ static size_t checked_bytes(sluice__gguf_type type, const unsigned char *p) {
     return bytes;
 }
 
+size_t sluice__gguf_value_bytes(const sluice__gguf_value *v) {
+    if (v->type != SLUICE__GGUF_ARRAY) return checked_bytes(v->type, v->data);
+    size_t bytes = 0;
+    if (width_of(v->of)) return (size_t)v->count * (size_t)width_of(v->of);
+    for (uint64_t i = 0; i < v->count; i++) bytes += checked_bytes(v->of, v->data + bytes);
+    return bytes;
+}
+
 bool sluice__gguf_next(const sluice__gguf_value *array, uint64_t *at, const unsigned char **cursor,
                        sluice__gguf_value *out) {
     if (array->type != SLUICE__GGUF_ARRAY || *at >= array->count) return false;

@@ -73,6 +73,8 @@ bool sluice__gguf_integer(const sluice__gguf_value *v, int64_t *out);
 bool sluice__gguf_real(const sluice__gguf_value *v, double *out);
 bool sluice__gguf_bool(const sluice__gguf_value *v, bool *out);
 bool sluice__gguf_string(const sluice__gguf_value *v, sluice__gguf_text *out);
+/* Bytes at data. */
+size_t sluice__gguf_value_bytes(const sluice__gguf_value *v);
 /* Walks over an array: start with *at = 0 and *cursor = NULL; false behind the last element. */
 bool sluice__gguf_next(const sluice__gguf_value *array, uint64_t *at, const unsigned char **cursor,
                        sluice__gguf_value *out);

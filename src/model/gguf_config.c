@@ -305,6 +305,14 @@ static const architecture architectures[] = {
 };
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
+const char *sluice__gguf_architecture(const char *model_type) {
+    if (!strcmp(model_type, "qwen3_5")) model_type = "qwen3_5_text"; /* the language model inside the vision wrapper */
+    if (!strcmp(model_type, "qwen3_5_moe")) model_type = "qwen3_5_moe_text";
+    for (int i = 0; i < ARCHITECTURES; i++)
+        if (!strcmp(architectures[i].model_type, model_type)) return architectures[i].name;
+    return NULL;
+}
+
 static sluice_status find_architecture(const sluice__gguf *g, const architecture **out, sluice_error *err) {
     const sluice__gguf_value *v = sluice__gguf_find(g, "general.architecture");
     sluice__gguf_text name;

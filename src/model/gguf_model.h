@@ -11,6 +11,8 @@ bool sluice__is_gguf(const char *path);
 
 /* The config.json that would describe the model; owned by the caller. */
 sluice_status sluice__gguf_config_json(json_t **out, const sluice__gguf *g, sluice_error *err);
+/* The architecture that stands for a model_type, or NULL. */
+const char *sluice__gguf_architecture(const char *model_type);
 /* Configuration and layout; freed with sluice_config_free. */
 sluice_status sluice__gguf_config(sluice_config *out, sluice__file_layout *layout, const sluice__gguf *g,
                                   sluice_error *err);

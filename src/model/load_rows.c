@@ -35,9 +35,11 @@ void sluice__load_targets(sluice__loader *l) {
 
 /* ---- where the matrices of an as-stored model are ---- */
 
+/* Blocks that cannot stay blocks (value heads that move inside one) become halves, which hold what they lose by far. */
 static sluice__weight_type type_of(sluice__dtype dtype) {
+    sluice__quant quant;
     if (dtype == SLUICE__BF16) return SLUICE__WEIGHT_BF16;
-    return dtype == SLUICE__F16 ? SLUICE__WEIGHT_F16 : SLUICE__WEIGHT_F32;
+    return dtype == SLUICE__F16 || sluice__dtype_quant(dtype, &quant) ? SLUICE__WEIGHT_F16 : SLUICE__WEIGHT_F32;
 }
 
 static bool is_matrix(const sluice__tensor *t) {
@@ -47,7 +49,10 @@ static bool is_matrix(const sluice__tensor *t) {
 /* The pages of the file that hold this matrix as it is wanted; NULL when it has to be copied. */
 static const void *in_place(const sluice__loader *l, const sluice__transfer *x) {
     const sluice__store_tensor *from = sluice__store_at(l->store, x->source);
-    if (x->gate >= 0 || !sluice__view_is_dense(&x->view) || from->dtype == SLUICE__F64) return NULL;
+    sluice__quant quant;
+    if (x->gate >= 0 || !sluice__view_is_dense(&x->view) || from->dtype == SLUICE__F64 ||
+        sluice__dtype_quant(from->dtype, &quant))
+        return NULL;
     const char *data = sluice__store_data(l->store, x->source);
     int64_t size = sluice__dtype_size(from->dtype);
     if (!data || (uintptr_t)data % (uintptr_t)size) return NULL;
@@ -61,8 +66,9 @@ static size_t padded_bytes(const sluice__matrix *m) {
 static void describe(const sluice__loader *l, int tensor, const sluice__transfer *x) {
     const sluice__tensor *t = &l->model->tensors[tensor];
     sluice__dtype dtype = sluice__store_at(l->store, x->source)->dtype;
-    l->model->matrices[tensor] =
-        (sluice__matrix){.rows = t->shape[0], .columns = t->shape[1], .type = type_of(dtype)};
+    sluice__matrix *m = &l->model->matrices[tensor];
+    *m = (sluice__matrix){.rows = t->shape[0], .columns = t->shape[1], .type = type_of(dtype)};
+    if (sluice__store_blocks(l->store, x->source, &m->quant)) m->type = SLUICE__WEIGHT_QUANT;
 }
 
 sluice_status sluice__load_place(sluice__loader *l, sluice_error *err) {
@@ -166,6 +172,22 @@ static sluice_status put_row(void *user, int64_t r, const float *values, sluice_
     return SLUICE_OK;
 }
 
+/* A row of blocks into its panel. */
+static void put_blocks(void *user, int64_t r, const void *blocks) {
+    sink *s = user;
+    int tensor = s->transfer->to;
+    if (s->transfer->gate >= 0) {
+        sluice__packed_row p = sluice__packed_row_of(&s->loader->config, &s->loader->layout, s->transfer->layer, r);
+        tensor = p.gate ? s->transfer->gate : s->transfer->to;
+        if (p.repeat) return;
+        r = p.row;
+    }
+    const sluice__matrix *m = &s->loader->model->matrices[tensor];
+    unsigned char *panels = s->loader->model->own + ((const unsigned char *)m->data - s->loader->model->own);
+    s->transfer->nonfinite |= !sluice__quant_finite(m->quant, blocks, m->columns);
+    sluice__quant_put_row(panels, m->quant, m->columns, r, blocks);
+}
+
 static sluice_status read_one(const sluice__loader *l, sluice__transfer *x, sluice_error *err) {
     sink s = {.loader = l, .transfer = x, .from = sluice__store_at(l->store, x->source), .columns = x->view.columns};
     if (x->mapped) {
@@ -173,6 +195,8 @@ static sluice_status read_one(const sluice__loader *l, sluice__transfer *x, slui
         x->nonfinite = sluice__any_nonfinite(s.from->dtype, m->data, m->rows * m->columns);
         return SLUICE_OK;
     }
+    if (l->model->as_stored && l->model->matrices[x->to].type == SLUICE__WEIGHT_QUANT)
+        return sluice__store_read_blocks(l->store, x->source, &x->view, put_blocks, &s, err);
     if (x->gate >= 0 && x->slot == SLUICE__SLOT_Q_BIAS) s.columns = 1;
     s.one_plus = sluice__slot_kind_of(x->slot) == SLUICE__KIND_NORM && l->config.norm == SLUICE_NORM_ONE_PLUS;
     return sluice__store_read(l->store, x->source, &x->view, put_row, &s, err);

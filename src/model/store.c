@@ -244,6 +244,10 @@ bool sluice__store_is_mapped(const sluice__store *s) {
 const void *sluice__store_data(const sluice__store *s, int index) {
     const sluice__store_tensor *t = &s->tensors[index];
     const source *f = &s->files[t->source];
+    if (f->gguf) {
+        const sluice__gguf_tensor *g = sluice__gguf_tensor_at(f->gguf, t->entry);
+        return sluice__gguf_edit_of(f->gguf, g->name).kind == SLUICE__EDIT_NONE ? g->data : NULL;
+    }
     return f->safe ? sluice__safetensors_at(f->safe, t->entry)->data : NULL;
 }
 
@@ -277,28 +281,76 @@ static void edit_vector(const sluice__gguf_edit *e, float *to, const float *from
     else for (int64_t i = 0; i < count; i++) to[i] = from[sluice__gguf_edit_source(e, i)];
 }
 
-static sluice_status read_gguf(const sluice__gguf *g, const sluice__gguf_tensor *t, const sluice__view *view,
-                               sluice__row_fn on_row, void *user, sluice_error *err) {
-    sluice__gguf_edit e = sluice__gguf_edit_of(g, t->name);
+static sluice_status check_whole_rows(const sluice__gguf *g, const sluice__gguf_tensor *t, const sluice__view *view,
+                                      sluice_error *err) {
     int64_t row = t->shape[t->ndim - 1], rows = t->count / row;
     bool whole = view->column_stride == 1 && view->first % row == 0 && view->columns == row &&
                  (view->rows == 1 || view->row_stride == row);
-    if (!whole || view->first / row + view->rows > rows)
-        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: only whole rows can be read of a GGUF tensor",
-                            sluice__gguf_path(g), t->name);
+    if (whole && view->first / row + view->rows <= rows) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: only whole rows can be read of a GGUF tensor",
+                        sluice__gguf_path(g), t->name);
+}
+
+/* Row r of the model in the order of the file. */
+static int64_t row_in_file(const sluice__gguf_tensor *t, const sluice__gguf_edit *e, int64_t r) {
+    return t->ndim > 1 && e->kind != SLUICE__EDIT_VALUE_COLUMNS ? sluice__gguf_edit_source(e, r) : r;
+}
+
+static sluice_status read_gguf(const sluice__gguf *g, const sluice__gguf_tensor *t, const sluice__view *view,
+                               sluice__row_fn on_row, void *user, sluice_error *err) {
+    sluice__gguf_edit e = sluice__gguf_edit_of(g, t->name);
+    int64_t row = t->shape[t->ndim - 1];
+    SLUICE__TRY(check_whole_rows(g, t, view, err));
     float *values = sluice__calloc((size_t)row, 2 * sizeof *values, SLUICE__MEM_OTHER);
     if (!values) return sluice__no_memory(err, (size_t)row * 2 * sizeof *values, t->name);
     sluice_status st = SLUICE_OK;
     int64_t bytes = sluice__dtype_bytes(t->dtype, row), first = view->first / row;
     for (int64_t r = 0; r < view->rows && st == SLUICE_OK; r++) {
-        int64_t at = t->ndim > 1 && e.kind != SLUICE__EDIT_VALUE_COLUMNS ? sluice__gguf_edit_source(&e, first + r) : first + r;
-        sluice__to_f32(values, t->dtype, t->data + at * bytes, 1, row);
+        sluice__to_f32(values, t->dtype, t->data + row_in_file(t, &e, first + r) * bytes, 1, row);
         if (t->ndim == 1) edit_vector(&e, values + row, values, row);
         else edit_columns(&e, values + row, values, row);
         st = on_row(user, r, values + row, err);
     }
     sluice__free(values);
     return st;
+}
+
+bool sluice__store_blocks(const sluice__store *s, int index, sluice__quant *quant) {
+    const sluice__store_tensor *t = &s->tensors[index];
+    const sluice__gguf *g = s->files[t->source].gguf;
+    if (!g || !sluice__dtype_quant(t->dtype, quant)) return false;
+    sluice__gguf_edit e = sluice__gguf_edit_of(g, t->name);
+    return e.kind != SLUICE__EDIT_VALUE_COLUMNS || e.width % sluice__quant_values(*quant) == 0;
+}
+
+/* Blocks of one row with value heads in the order of the model. */
+static void edit_blocks(const sluice__gguf_edit *e, unsigned char *to, const unsigned char *from, int64_t columns,
+                        sluice__quant quant) {
+    int64_t values = sluice__quant_values(quant), bytes = sluice__quant_bytes(quant);
+    for (int64_t b = 0; b < columns / values; b++)
+        memcpy(to + b * bytes, from + sluice__gguf_edit_source(e, b * values) / values * bytes, (size_t)bytes);
+}
+
+sluice_status sluice__store_read_blocks(sluice__store *s, int index, const sluice__view *view, sluice__blocks_fn on_row,
+                                        void *user, sluice_error *err) {
+    const sluice__gguf *g = s->files[s->tensors[index].source].gguf;
+    const sluice__gguf_tensor *t = sluice__gguf_tensor_at(g, s->tensors[index].entry);
+    sluice__quant quant = SLUICE__QUANT_Q8_0;
+    sluice__dtype_quant(t->dtype, &quant);
+    SLUICE__TRY(check_whole_rows(g, t, view, err));
+    sluice__gguf_edit e = sluice__gguf_edit_of(g, t->name);
+    bool columns = e.kind == SLUICE__EDIT_VALUE_COLUMNS;
+    int64_t row = t->shape[t->ndim - 1], bytes = sluice__dtype_bytes(t->dtype, row), first = view->first / row;
+    unsigned char *moved = columns ? sluice__calloc((size_t)bytes, 1, SLUICE__MEM_OTHER) : NULL;
+    if (columns && !moved) return sluice__no_memory(err, (size_t)bytes, t->name);
+    for (int64_t r = 0; r < view->rows; r++) {
+        const unsigned char *at = t->data + row_in_file(t, &e, first + r) * bytes;
+        if (columns) edit_blocks(&e, moved, at, row, quant);
+        on_row(user, r, columns ? moved : at);
+    }
+    sluice__free(moved);
+    if (view->rows * view->columns == t->count) sluice__gguf_done(g, t);
+    return SLUICE_OK;
 }
 
 sluice_status sluice__store_read(sluice__store *s, int index, const sluice__view *view, sluice__row_fn on_row,

@@ -35,4 +35,10 @@ const void *sluice__store_data(const sluice__store *store, int index);
  * weight type. A status other than OK from on_row ends the reading with it. */
 sluice_status sluice__store_read(sluice__store *store, int index, const sluice__view *view, sluice__row_fn on_row,
                                  void *user, sluice_error *err);
+/* Whether rows of the tensor can be had as blocks of kernels/quant.h, and of which type. */
+bool sluice__store_blocks(const sluice__store *store, int index, sluice__quant *quant);
+/* Calls on_row for every row of a view of whole rows of such a tensor, with its blocks. */
+typedef void (*sluice__blocks_fn)(void *user, int64_t row, const void *blocks);
+sluice_status sluice__store_read_blocks(sluice__store *store, int index, const sluice__view *view,
+                                        sluice__blocks_fn on_row, void *user, sluice_error *err);
 #endif
