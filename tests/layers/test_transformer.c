@@ -186,8 +186,8 @@ static void test_rotary_tables(void **state) {
     static const char *const types[] = {"\"rope_type\": \"default\"", "\"rope_type\": \"linear\", \"factor\": 2.0",
                                         "\"rope_type\": \"dynamic\", \"factor\": 2.0",
                                         "\"rope_type\": \"yarn\", \"factor\": 4.0",
-                                        "\"rope_type\": \"longrope\", \"factor\": 2.0, \"long_factor\": [1.5, 2, "
-                                        "3, 4], \"short_factor\": [1, 1, 1.1, 1.2]"};
+                                        ("\"rope_type\": \"longrope\", \"factor\": 2.0, \"long_factor\": [1.5, 2, "
+                                         "3, 4], \"short_factor\": [1, 1, 1.1, 1.2]")};
     static const int first[] = {0, 0, 5000, 3, 0}, length[] = {40, 8, 40, 30, 64};
     int32_t ids[64], positions[64];
     test_random_ids(ids, 64, VOCAB, 17);

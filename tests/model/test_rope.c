@@ -123,11 +123,10 @@ static void written_and_read(void **state) {
         "\"truncate\": false, "
         "\"beta_fast\": 20, \"beta_slow\": 2, \"original_max_position_embeddings\": 64}}",
         "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"attention_factor\": 1.25}}",
-        "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
-        "\"high_freq_factor\": 4, "
-        "\"original_max_position_embeddings\": 64}}",
-        "{\"rope_parameters\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 2, 3, 4], "
-        "\"long_factor\": [2, 3, 4, 5]}}",
+        ("{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+         "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}}"),
+        ("{\"rope_parameters\": {\"rope_type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 2, 3, 4], "
+         "\"long_factor\": [2, 3, 4, 5]}}"),
         "{\"partial_rotary_factor\": 0}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
