@@ -1,64 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the forward pass over windows with the accumulators listening, twice, and turns them into one inspection. */
+/* Runs the accumulators over windows of tokens and turns them into one inspection. */
 #include "sluice/inspect.h"
 #include "base/memory.h"
-#include "inspect/metrics.h"
-#include "layers/transformer.h"
+#include "inspect/intervene.h"
+#include "kernels/ops.h"
 #include <math.h>
 
-enum { PASS_TOKENS = 4096, MAX_SEQ_LEN = 1 << 24 };
+enum { MAX_SEQ_LEN = 1 << 24 };
 
-typedef struct walk {
-    const sluice_model *model;
-    const int32_t *ids;
-    int64_t windows;
-    int seq_len, batch;
-    sluice__workspace *ws;
-    sluice__layer_metrics *layers;
-    bool second;
-} walk;
+sluice_inspect_params sluice_inspect_params_default(void) { return (sluice_inspect_params){.batch = 0}; }
 
-sluice_inspect_params sluice_inspect_params_default(void) {
-    return (sluice_inspect_params){.batch = 0, .other_keys = false};
+static double *doubles(size_t n) { return sluice__calloc(n, sizeof(double), SLUICE__MEM_OTHER); }
+
+static bool new_gate(sluice_gate_stats *g, size_t heads) {
+    g->heads_mean = doubles(heads);
+    g->heads_std = doubles(heads);
+    g->heads_min = doubles(heads);
+    g->heads_max = doubles(heads);
+    g->heads_below_01 = doubles(heads);
+    g->heads_hist = sluice__calloc(heads * SLUICE_GATE_BINS, sizeof *g->heads_hist, SLUICE__MEM_OTHER);
+    return g->heads_mean && g->heads_std && g->heads_min && g->heads_max && g->heads_below_01 && g->heads_hist;
 }
 
-static sluice_status on_event(void *user, const sluice__probe_event *e, sluice_error *err) {
-    walk *w = user;
-    if (e->layer < 0) return SLUICE_OK;
-    sluice__layer_metrics *m = &w->layers[e->layer];
-    return w->second ? sluice__metrics_second(m, e, err) : sluice__metrics_first(m, e, err);
+static void free_gate(sluice_gate_stats *g) {
+    sluice__free(g->heads_mean);
+    sluice__free(g->heads_std);
+    sluice__free(g->heads_min);
+    sluice__free(g->heads_max);
+    sluice__free(g->heads_below_01);
+    sluice__free(g->heads_hist);
 }
 
-static sluice_status run_pass(walk *w, uint32_t wants, sluice_error *err) {
-    sluice__probe probe = {.user = w, .wants = wants, .on = on_event};
-    for (int64_t at = 0; at < w->windows; at += w->batch) {
-        int64_t left = w->windows - at;
-        sluice__input in = {
-            .batch = left < w->batch ? (int)left : w->batch, .seq_len = w->seq_len, .ids = w->ids + at * w->seq_len};
-        SLUICE__TRY(sluice__forward(w->model, w->ws, &in, NULL, &probe, SLUICE__LOGITS_NONE, NULL, err));
-    }
-    return SLUICE_OK;
-}
-
-static bool new_layer(sluice_inspect_layer *l, const sluice_layer_spec *spec) {
+static bool new_layer(sluice_inspect_layer *l, const sluice_layer_spec *spec, int seq_len) {
     size_t heads = (size_t)spec->num_attention_heads, kv = (size_t)spec->num_key_value_heads;
     l->share_heads = sluice__calloc(heads, sizeof *l->share_heads, SLUICE__MEM_OTHER);
-    l->gate.heads_mean = sluice__calloc(heads, sizeof(double), SLUICE__MEM_OTHER);
-    l->value_norm_first = sluice__calloc(kv, sizeof(double), SLUICE__MEM_OTHER);
-    l->value_norm_others = sluice__calloc(kv, sizeof(double), SLUICE__MEM_OTHER);
-    return l->share_heads && l->gate.heads_mean && l->value_norm_first && l->value_norm_others;
+    l->head_stats = sluice__calloc(heads, sizeof *l->head_stats, SLUICE__MEM_OTHER);
+    l->share_queries = doubles((size_t)sluice__query_bins(seq_len));
+    l->value_norm_first = doubles(kv);
+    l->value_norm_others = doubles(kv);
+    l->key_norm_first = doubles(kv);
+    l->key_norm_others = doubles(kv);
+    l->router.load = doubles((size_t)spec->moe.num_experts);
+    return new_gate(&l->gate, heads) && l->share_heads && l->head_stats && l->share_queries && l->value_norm_first &&
+           l->value_norm_others && l->key_norm_first && l->key_norm_others && l->router.load;
 }
 
-static sluice_status new_inspection(sluice_inspection **out, const walk *w, sluice_error *err) {
+static void free_layer(sluice_inspect_layer *l) {
+    free_gate(&l->gate);
+    sluice__free(l->share_heads);
+    sluice__free(l->head_stats);
+    sluice__free(l->share_queries);
+    sluice__free(l->value_norm_first);
+    sluice__free(l->value_norm_others);
+    sluice__free(l->key_norm_first);
+    sluice__free(l->key_norm_others);
+    sluice__free(l->router.load);
+}
+
+static sluice_status new_inspection(sluice_inspection **out, const sluice__walk *w, sluice_error *err) {
     const sluice_config *c = sluice_model_config(w->model);
     sluice_inspection *r = sluice__calloc(1, sizeof *r, SLUICE__MEM_OTHER);
     if (!r) return sluice__no_memory(err, sizeof *r, "an inspection");
     r->windows = w->windows;
     r->seq_len = w->seq_len;
+    r->query_bins = sluice__query_bins(w->seq_len);
     r->layers = sluice__calloc((size_t)c->num_hidden_layers, sizeof *r->layers, SLUICE__MEM_OTHER);
     bool ok = r->layers != NULL;
     if (ok) r->num_layers = c->num_hidden_layers;
-    for (int i = 0; ok && i < r->num_layers; i++) ok = new_layer(&r->layers[i], &c->layers[i]);
+    for (int i = 0; ok && i < r->num_layers; i++) ok = new_layer(&r->layers[i], &c->layers[i], w->seq_len);
     if (!ok) {
         sluice_inspection_free(r);
         return sluice__no_memory(err, (size_t)c->num_hidden_layers * sizeof *r->layers, "an inspection");
@@ -69,12 +78,7 @@ static sluice_status new_inspection(sluice_inspection **out, const walk *w, slui
 
 void sluice_inspection_free(sluice_inspection *r) {
     if (!r) return;
-    for (int i = 0; i < r->num_layers; i++) {
-        sluice__free(r->layers[i].share_heads);
-        sluice__free(r->layers[i].gate.heads_mean);
-        sluice__free(r->layers[i].value_norm_first);
-        sluice__free(r->layers[i].value_norm_others);
-    }
+    for (int i = 0; i < r->num_layers; i++) free_layer(&r->layers[i]);
     sluice__free(r->layers);
     sluice__free(r);
 }
@@ -98,6 +102,7 @@ static double get_from_1(const sluice_inspect_layer *l) { return l->share.from_1
 static double get_from_4(const sluice_inspect_layer *l) { return l->share.from_4; }
 static double get_from_quarter(const sluice_inspect_layer *l) { return l->share.from_quarter; }
 static double get_sink_rate(const sluice_inspect_layer *l) { return l->sink_rate; }
+static double get_sink_rate_64(const sluice_inspect_layer *l) { return l->sink_rate_64; }
 static double get_max(const sluice_inspect_layer *l) { return l->residual_max; }
 static double get_gate(const sluice_inspect_layer *l) { return l->gate.mean; }
 
@@ -105,6 +110,7 @@ static void summarise(sluice_inspection *r) {
     r->share = (sluice_first_share){layer_mean(r, get_all), layer_mean(r, get_from_1), layer_mean(r, get_from_4),
                                     layer_mean(r, get_from_quarter)};
     r->sink_rate = layer_mean(r, get_sink_rate);
+    r->sink_rate_64 = layer_mean(r, get_sink_rate_64);
     r->m_act = layer_mean(r, get_max);
     r->gate_mean = layer_mean(r, get_gate);
     for (int i = 0; i < r->num_layers; i++) {
@@ -115,44 +121,70 @@ static void summarise(sluice_inspection *r) {
     }
 }
 
-static sluice_status measure(walk *w, bool other_keys, sluice_inspection **out, sluice_error *err) {
-    int layers = sluice_model_config(w->model)->num_hidden_layers;
-    SLUICE__TRY(run_pass(w, sluice__metrics_first_wants(), err));
-    for (int i = 0; i < layers; i++) sluice__metrics_between(&w->layers[i]);
-    w->second = true;
-    SLUICE__TRY(run_pass(w, sluice__metrics_second_wants(other_keys), err));
-    SLUICE__TRY(new_inspection(out, w, err));
-    for (int i = 0; i < layers; i++) sluice__metrics_result(&w->layers[i], &(*out)->layers[i]);
-    summarise(*out);
-    return SLUICE_OK;
+static void loss_result(sluice_inspection *r, const sluice__walk_loss *loss) {
+    r->scored = loss->scored;
+    r->scored_half = loss->scored_half;
+    r->loss = loss->scored ? loss->nll / (double)loss->scored : NAN;
+    r->perplexity = exp(r->loss);
+    r->perplexity_half = loss->scored_half ? exp(loss->nll_half / (double)loss->scored_half) : NAN;
 }
 
-static sluice_status start(walk *w, const sluice_inspect_params *params, sluice_error *err) {
-    const sluice_config *c = sluice_model_config(w->model);
-    w->layers = sluice__calloc((size_t)c->num_hidden_layers, sizeof *w->layers, SLUICE__MEM_OTHER);
-    if (!w->layers) return sluice__no_memory(err, (size_t)c->num_hidden_layers * sizeof *w->layers, "layer statistics");
-    for (int i = 0; i < c->num_hidden_layers; i++)
-        SLUICE__TRY(sluice__layer_metrics_new(&w->layers[i], &c->layers[i], w->seq_len, params->other_keys, err));
-    int64_t batch = params->batch ? params->batch : PASS_TOKENS / w->seq_len;
-    w->batch = batch < 1 ? 1 : batch > w->windows ? (int)w->windows : (int)batch;
-    return sluice__workspace_new(&w->ws, w->model, w->batch, w->seq_len, SLUICE__INFER, err);
+/* A pass that ended at a number that is not finite: says which weight is to blame, if one is. */
+static sluice_status blame_weights(const sluice_model *model, sluice_status st, sluice_error *err) {
+    for (int i = 0; st == SLUICE_ERR_NUMERIC && i < sluice_model_num_tensors(model); i++) {
+        sluice_tensor_info t = sluice_model_tensor(model, i);
+        int64_t at = sluice__first_nonfinite(t.data, t.count);
+        if (at < 0) continue;
+        return sluice__fail(err, SLUICE_ERR_NUMERIC, "%s: element %lld is %g: the model's weights are damaged", t.name,
+                            (long long)at, (double)t.data[at]);
+    }
+    return st;
+}
+
+static sluice_status measure(const sluice__walk *w, const sluice_inspect_params *p, sluice_inspection **out,
+                             sluice_error *err) {
+    sluice__measuring ask = {.seq_len = w->seq_len,
+                             .measures = p->measures ? p->measures : SLUICE_MEASURE_DEFAULT,
+                             .other_keys = p->other_keys};
+    sluice__walk_loss loss = {0};
+    sluice__layer_metrics *layers;
+    SLUICE__TRY(sluice__walk_metrics_new(&layers, w, &ask, err));
+    sluice_status st =
+        sluice__walk_measure(w, layers, &ask, ask.measures & SLUICE_MEASURE_LOSS ? &loss : NULL, err);
+    if (st == SLUICE_OK) st = new_inspection(out, w, err);
+    if (st == SLUICE_OK) {
+        for (int i = 0; i < (*out)->num_layers; i++) sluice__metrics_result(&layers[i], &(*out)->layers[i]);
+        loss_result(*out, &loss);
+        summarise(*out);
+    }
+    sluice__walk_metrics_free(layers, w);
+    return st;
+}
+
+static sluice_status measure_changed(sluice__walk *w, const sluice_inspect_params *p, sluice_inspection **out,
+                                     sluice_error *err) {
+    sluice__prepared change;
+    if (!p->change) return measure(w, p, out, err);
+    sluice_status st = sluice__intervention_prepare(&change, p->change, w, err);
+    sluice__workspace_intervene(w->ws, &change.change);
+    if (st == SLUICE_OK) st = measure(w, p, out, err);
+    sluice__workspace_intervene(w->ws, NULL);
+    sluice__prepared_free(&change);
+    return st;
 }
 
 sluice_status sluice_inspect(sluice_inspection **out, const sluice_model *model, const int32_t *ids, int64_t windows,
                              int seq_len, const sluice_inspect_params *params, sluice_error *err) {
-    sluice_inspect_params defaults = sluice_inspect_params_default();
-    if (!params) params = &defaults;
+    sluice_inspect_params p = params ? *params : sluice_inspect_params_default();
     *out = NULL;
-    if (windows < 1 || seq_len < 1 || seq_len > MAX_SEQ_LEN || params->batch < 0)
+    if (windows < 1 || seq_len < 1 || seq_len > MAX_SEQ_LEN || p.batch < 0)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "inspect: found %lld windows of %d tokens and batch %d, expected at least 1, 1..%d and 0",
-                            (long long)windows, seq_len, params->batch, MAX_SEQ_LEN);
-    walk w = {.model = model, .ids = ids, .windows = windows, .seq_len = seq_len};
-    sluice_status st = start(&w, params, err);
-    if (st == SLUICE_OK) st = measure(&w, params->other_keys, out, err);
-    for (int i = 0; w.layers && i < sluice_model_config(model)->num_hidden_layers; i++)
-        sluice__layer_metrics_free(&w.layers[i]);
-    sluice__free(w.layers);
-    sluice__workspace_free(w.ws);
-    return st;
+                            (long long)windows, seq_len, p.batch, MAX_SEQ_LEN);
+    sluice__walk w;
+    SLUICE__TRY(sluice__walk_new(&w, model, ids, windows, seq_len, p.batch, err));
+    w.marks = p.marks;
+    sluice_status st = measure_changed(&w, &p, out, err);
+    sluice__walk_free(&w);
+    return blame_weights(model, st, err);
 }

@@ -3,6 +3,7 @@
 #include "inspect/inspection_json.h"
 #include "base/memory.h"
 #include <math.h>
+#include <stddef.h>
 
 json_t *sluice__json_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
@@ -28,15 +29,28 @@ static json_t *share_heads(const sluice_inspect_layer *l) {
     return json_pack("{s:o, s:o, s:o}", "all", all, "from_1", from_1, "from_quarter", quarter);
 }
 
+static json_t *counts(const int64_t *v, int n) {
+    json_t *a = json_array();
+    for (int i = 0; i < n; i++) json_array_append_new(a, json_integer(v[i]));
+    return a;
+}
+
 static json_t *gate(const sluice_gate_stats *g) {
     if (!g->heads) return json_null();
-    json_t *hist = json_array();
-    for (int i = 0; i < SLUICE_GATE_BINS; i++) json_array_append_new(hist, json_integer(g->hist[i]));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "mean", sluice__json_number(g->mean), "std",
+    json_t *hist = counts(g->hist, SLUICE_GATE_BINS), *heads_hist = json_array();
+    for (int h = 0; h < g->heads; h++)
+        json_array_append_new(heads_hist, counts(g->heads_hist + (size_t)h * SLUICE_GATE_BINS, SLUICE_GATE_BINS));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mean",
+                     sluice__json_number(g->mean), "std",
                      sluice__json_number(g->std), "min", sluice__json_number(g->min), "max",
                      sluice__json_number(g->max), "below_0.1", sluice__json_number(g->below_01), "below_0.5",
                      sluice__json_number(g->below_05), "hist", hist, "below", (json_int_t)g->below, "above",
-                     (json_int_t)g->above, "heads_mean", sluice__json_numbers(g->heads_mean, g->heads));
+                     (json_int_t)g->above, "heads_mean", sluice__json_numbers(g->heads_mean, g->heads), "heads_std",
+                     sluice__json_numbers(g->heads_std, g->heads), "heads_min",
+                     sluice__json_numbers(g->heads_min, g->heads), "heads_max",
+                     sluice__json_numbers(g->heads_max, g->heads), "heads_below_0.1",
+                     sluice__json_numbers(g->heads_below_01, g->heads), "heads_hist", heads_hist, "quantiles",
+                     sluice__json_numbers(g->quantiles, SLUICE_GATE_QUANTILES));
 }
 
 static json_t *sparsity(const sluice_output_sparsity *s) {
@@ -48,7 +62,97 @@ static json_t *sparsity(const sluice_output_sparsity *s) {
                      sluice__json_number(s->control_3));
 }
 
-static json_t *layer(const sluice_inspect_layer *l) {
+static json_t *peaks(const sluice_peak *top) {
+    json_t *a = json_array();
+    for (int i = 0; i < SLUICE_TOP_PEAKS && top[i].value != 0; i++)
+        json_array_append_new(a, json_pack("{s:I, s:i, s:i, s:f}", "window", (json_int_t)top[i].window, "position",
+                                           top[i].position, "channel", top[i].channel, "value", top[i].value));
+    return a;
+}
+
+static json_t *places(const sluice_inspect_layer *l) {
+    static const char *const names[SLUICE_PLACES] = {"attn_out", "resid_attn", "ffn_out", "resid_ffn"};
+    json_t *all = json_object();
+    for (int i = 0; i < SLUICE_PLACES; i++) {
+        const sluice_place_stats *p = &l->places[i];
+        json_object_set_new(all, names[i],
+                            json_pack("{s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "max", sluice__json_number(p->max), "median",
+                                      sluice__json_number(p->median), "mean_square", sluice__json_number(p->mean_square),
+                                      "massive", (json_int_t)p->massive, "token_0", sluice__json_number(p->max_first),
+                                      "others", sluice__json_number(p->max_others), "top", peaks(p->top)));
+    }
+    return all;
+}
+
+/* Arrays over heads; null where rows were not measured. */
+static json_t *head_stats(const sluice_inspect_layer *l) {
+    static const char *const kinds[] = {"other", "sink", "previous", "duplicate", "induction", "self"};
+    static const struct {
+        const char *name;
+        size_t offset;
+    } fields[] = {{"entropy", offsetof(sluice_head_stats, entropy)},
+                  {"entropy_share", offsetof(sluice_head_stats, entropy_share)},
+                  {"distance", offsetof(sluice_head_stats, distance)},
+                  {"self", offsetof(sluice_head_stats, self)},
+                  {"previous", offsetof(sluice_head_stats, previous)},
+                  {"duplicate", offsetof(sluice_head_stats, duplicate)},
+                  {"induction", offsetof(sluice_head_stats, induction)},
+                  {"marked", offsetof(sluice_head_stats, marked)}};
+    if (isnan(l->distance[0])) return json_null();
+    json_t *all = json_object(), *kind = json_array();
+    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
+        json_t *a = json_array();
+        for (int h = 0; h < l->heads; h++)
+            json_array_append_new(
+                a, sluice__json_number(*(const double *)(const void *)((const char *)&l->head_stats[h] +
+                                                                       fields[f].offset)));
+        json_object_set_new(all, fields[f].name, a);
+    }
+    for (int h = 0; h < l->heads; h++)
+        json_array_append_new(kind, json_string(kinds[sluice_head_kind_of(&l->share_heads[h], &l->head_stats[h])]));
+    json_object_set_new(all, "kind", kind);
+    return all;
+}
+
+static json_t *router(const sluice_router_stats *r) {
+    if (!r->experts) return json_null();
+    return json_pack("{s:i, s:o, s:o, s:i, s:o}", "experts", r->experts, "entropy", sluice__json_number(r->entropy),
+                     "max_load", sluice__json_number(r->max_load), "dead", r->dead, "load",
+                     sluice__json_numbers(r->load, r->experts));
+}
+
+static json_t *input_errors(const sluice_int8_error *e) {
+    static const char *const names[SLUICE_INPUTS] = {"qkv", "o", "up", "down"};
+    json_t *all = json_object();
+    bool any = false;
+    for (int i = 0; i < SLUICE_INPUTS; i++) {
+        any |= !isnan(e[i].per_token);
+        json_object_set_new(all, names[i],
+                            json_pack("{s:o, s:o}", "per_tensor", sluice__json_number(e[i].per_tensor), "per_token",
+                                      sluice__json_number(e[i].per_token)));
+    }
+    if (any) return all;
+    json_decref(all);
+    return json_null();
+}
+
+/* What inspections have beyond what results.json of a study needs. */
+static void add_more(json_t *to, const sluice_inspect_layer *l, int query_bins) {
+    bool rows = !isnan(l->distance[0]);
+    json_object_set_new(to, "sink_rate_0.3_64", sluice__json_number(l->sink_rate_64));
+    json_object_set_new(to, "share_queries", sluice__json_numbers(l->share_queries, query_bins));
+    json_object_set_new(to, "key_norm",
+                        json_pack("{s:o, s:o}", "token_0", sluice__json_numbers(l->key_norm_first, l->kv_heads), "others",
+                                  sluice__json_numbers(l->key_norm_others, l->kv_heads)));
+    json_object_set_new(to, "places", places(l));
+    json_object_set_new(to, "heads", head_stats(l));
+    json_object_set_new(to, "distance", rows ? sluice__json_numbers(l->distance, SLUICE_DISTANCE_BINS) : json_null());
+    json_object_set_new(to, "matched_queries", sluice__json_number(l->duplicate_queries));
+    json_object_set_new(to, "router", router(&l->router));
+    json_object_set_new(to, "int8_error", input_errors(l->input_error));
+}
+
+static json_t *layer(const sluice_inspect_layer *l, int query_bins) {
     json_t *residual = json_pack("{s:o, s:o, s:I}", "max", sluice__json_number(l->residual_max), "median",
                                  sluice__json_number(l->residual_median), "massive", (json_int_t)l->residual_massive);
     json_t *max_abs = json_pack("{s:o, s:o, s:o, s:o}", "attn_out", sluice__json_number(l->max_attn_out), "resid_attn",
@@ -58,20 +162,28 @@ static json_t *layer(const sluice_inspect_layer *l) {
                              sluice__json_number(l->peak_others), "median", sluice__json_number(l->residual_median));
     json_t *values = json_pack("{s:o, s:o}", "token_0", sluice__json_numbers(l->value_norm_first, l->kv_heads),
                                "others", sluice__json_numbers(l->value_norm_others, l->kv_heads));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "f_attn",
+    json_t *all =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "f_attn",
                      sluice__share_to_json(&l->share), "f_attn_heads", share_heads(l), "sink_rate_0.3",
                      sluice__json_number(l->sink_rate), "residual", residual, "max_abs", max_abs, "top3",
                      sluice__json_numbers(l->residual_top3, 3), "first_token_peak", peak, "value_norm", values, "gate",
                      gate(&l->gate), "sparsity", sparsity(&l->sparsity), "max_other_key_share",
                      sluice__json_number(l->max_other_key_share));
+    if (all) add_more(all, l, query_bins);
+    return all;
 }
 
 json_t *sluice__inspection_to_json(const sluice_inspection *r) {
     json_t *layers = json_array();
-    for (int i = 0; i < r->num_layers; i++) json_array_append_new(layers, layer(&r->layers[i]));
-    return json_pack("{s:I, s:i, s:o, s:o, s:i, s:i, s:o, s:I, s:o, s:o}", "windows", (json_int_t)r->windows, "seq_len",
+    for (int i = 0; i < r->num_layers; i++) json_array_append_new(layers, layer(&r->layers[i], r->query_bins));
+    json_t *loss = json_null();
+    if (r->scored)
+        loss = json_pack("{s:I, s:f, s:f, s:o}", "scored", (json_int_t)r->scored, "loss", r->loss, "perplexity",
+                         r->perplexity, "perplexity_half", sluice__json_number(r->perplexity_half));
+    return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:i, s:i, s:o, s:I, s:o, s:o}", "windows", (json_int_t)r->windows, "seq_len",
                      r->seq_len, "f_attn_mean", sluice__share_to_json(&r->share), "sink_rate_0.3_mean",
-                     sluice__json_number(r->sink_rate), "sink_heads", r->sink_heads, "heads", r->heads, "m_act_mean",
+                     sluice__json_number(r->sink_rate), "sink_rate_0.3_64_mean",
+                     sluice__json_number(r->sink_rate_64), "loss", loss, "sink_heads", r->sink_heads, "heads", r->heads, "m_act_mean",
                      sluice__json_number(r->m_act), "massive_total", (json_int_t)r->massive_total, "gate_mean",
                      sluice__json_number(r->gate_mean), "layers", layers);
 }

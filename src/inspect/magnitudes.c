@@ -27,12 +27,9 @@ static double highest_of(int32_t bin) { return value_of(((uint32_t)bin << FINE_B
 
 sluice_status sluice__magnitudes_new(sluice__magnitudes *m, sluice_error *err) {
     *m = (sluice__magnitudes){0};
-    size_t fine = (size_t)SLUICE__FINE_SETS * SLUICE__FINE_BINS;
     m->coarse = sluice__calloc(SLUICE__COARSE_BINS, sizeof *m->coarse, SLUICE__MEM_OTHER);
-    m->fine = sluice__calloc(fine, sizeof *m->fine, SLUICE__MEM_OTHER);
-    if (m->coarse && m->fine) return SLUICE_OK;
-    sluice__magnitudes_free(m);
-    return sluice__no_memory(err, (SLUICE__COARSE_BINS + fine) * sizeof(uint64_t), "magnitude histograms");
+    if (m->coarse) return SLUICE_OK;
+    return sluice__no_memory(err, SLUICE__COARSE_BINS * sizeof *m->coarse, "magnitude histograms");
 }
 
 void sluice__magnitudes_free(sluice__magnitudes *m) {
@@ -69,14 +66,17 @@ static void resolve(sluice__magnitudes *m, int32_t bin) {
 
 /* Bins that contain values on both sides of the bound for some median inside its bin. One bin is 2^-8 of its value
  * wide, so the bound moves over at most three of them; 100 itself cuts one. */
-void sluice__magnitudes_plan(sluice__magnitudes *m) {
-    if (m->count == 0) return;
+sluice_status sluice__magnitudes_plan(sluice__magnitudes *m, sluice_error *err) {
+    if (m->count == 0) return SLUICE_OK;
     uint64_t below;
     int32_t middle = median_bin(m, &below);
     resolve(m, middle);
     double low = fmax(100.0, 1000.0 * lowest_of(middle)), high = fmax(100.0, 1000.0 * highest_of(middle));
     for (int32_t bin = 0; bin < SLUICE__COARSE_BINS; bin++)
         if (m->coarse[bin] && highest_of(bin) >= low && lowest_of(bin) <= high) resolve(m, bin);
+    size_t fine = (size_t)m->sets * SLUICE__FINE_BINS;
+    m->fine = sluice__calloc(fine, sizeof *m->fine, SLUICE__MEM_OTHER);
+    return m->fine ? SLUICE_OK : sluice__no_memory(err, fine * sizeof *m->fine, "magnitude histograms");
 }
 
 void sluice__magnitudes_second(sluice__magnitudes *m, const float *x, int64_t count) {

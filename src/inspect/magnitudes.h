@@ -16,7 +16,7 @@ enum { SLUICE__COARSE_BINS = 0x7f800000 >> 15, SLUICE__FINE_BINS = 1 << 15, SLUI
 typedef struct sluice__magnitudes {
     int64_t count;
     uint64_t *coarse;               /* [COARSE_BINS] */
-    uint64_t *fine;                 /* [FINE_SETS, FINE_BINS] */
+    uint64_t *fine;                 /* [sets, FINE_BINS], made by plan */
     int32_t bin[SLUICE__FINE_SETS]; /* the coarse bins that are resolved */
     int sets;
 } sluice__magnitudes;
@@ -26,7 +26,7 @@ void sluice__magnitudes_free(sluice__magnitudes *m);
 
 /* First pass, then plan, then the second pass over the same values. first: false at a value that is not finite. */
 bool sluice__magnitudes_first(sluice__magnitudes *m, const float *x, int64_t count);
-void sluice__magnitudes_plan(sluice__magnitudes *m);
+sluice_status sluice__magnitudes_plan(sluice__magnitudes *m, sluice_error *err);
 void sluice__magnitudes_second(sluice__magnitudes *m, const float *x, int64_t count);
 
 /* The element of rank floor((count - 1) / 2); NaN when there are none. */

@@ -18,14 +18,19 @@ void sluice_attention_map_free(sluice_attention_map *map) {
     sluice__free(map);
 }
 
-/* [B,H,T,T] with B = 1 */
-static sluice_status keep_probs(sluice_attention_map *map, const sluice__probe_event *e, sluice_error *err) {
-    size_t count = (size_t)e->shape[1] * (size_t)e->shape[2] * (size_t)e->shape[3];
-    float *copy = sluice__calloc(count, sizeof *copy, SLUICE__MEM_OTHER);
-    if (!copy) return sluice__no_memory(err, count * sizeof *copy, "an attention map");
-    memcpy(copy, e->data, count * sizeof *copy);
-    map->heads[e->layer] = (int)e->shape[1];
-    map->probs[e->layer] = copy;
+/* [H,rows,keys] into rows of [H,T,T] */
+static sluice_status keep_rows(sluice_attention_map *map, const sluice__probe_event *e, sluice_error *err) {
+    int64_t heads = e->shape[0], rows = e->shape[1], keys = e->shape[2], len = map->seq_len;
+    if (!map->probs[e->layer]) {
+        size_t count = (size_t)heads * (size_t)len * (size_t)len;
+        map->probs[e->layer] = sluice__calloc(count, sizeof(float), SLUICE__MEM_OTHER);
+        if (!map->probs[e->layer]) return sluice__no_memory(err, count * sizeof(float), "an attention map");
+        map->heads[e->layer] = (int)heads;
+    }
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(map->probs[e->layer] + (h * len + e->first_query + r) * len, e->data + (h * rows + r) * keys,
+                   (size_t)keys * sizeof(float));
     return SLUICE_OK;
 }
 
@@ -47,7 +52,7 @@ static sluice_status keep_gate(sluice_attention_map *map, const sluice__probe_ev
 
 static sluice_status on_event(void *user, const sluice__probe_event *e, sluice_error *err) {
     sluice_attention_map *map = user;
-    if (e->point == SLUICE__PROBE_ATTN_PROBS && !map->probs[e->layer]) return keep_probs(map, e, err);
+    if (e->point == SLUICE__PROBE_ATTN_ROWS) return keep_rows(map, e, err);
     if (e->point == SLUICE__PROBE_GATE && !map->gate[e->layer]) return keep_gate(map, e, err);
     return SLUICE_OK;
 }
@@ -78,7 +83,7 @@ sluice_status sluice_attention_map_new(sluice_attention_map **out, const sluice_
     sluice__input in = {.batch = 1, .seq_len = seq_len, .ids = ids};
     sluice_status st = alloc_map(&map, sluice_model_config(model)->num_hidden_layers, seq_len, err);
     sluice__probe probe = {
-        .user = map, .wants = 1u << SLUICE__PROBE_ATTN_PROBS | 1u << SLUICE__PROBE_GATE, .on = on_event};
+        .user = map, .wants = 1u << SLUICE__PROBE_ATTN_ROWS | 1u << SLUICE__PROBE_GATE, .on = on_event};
     if (st == SLUICE_OK) st = sluice__workspace_new(&ws, model, 1, seq_len, SLUICE__INFER, err);
     if (st == SLUICE_OK) st = sluice__forward(model, ws, &in, NULL, &probe, SLUICE__LOGITS_NONE, NULL, err);
     sluice__workspace_free(ws);

@@ -97,6 +97,21 @@ static sluice__norm_rope norm_rope_of(const context *c, int heads, const float *
                                .position = c->pass->positions};
 }
 
+/* Scores that an intervention puts in place of this layer's gate: [heads * w]; NULL = none. */
+static const float *forced_gate(const context *c) {
+    const sluice__intervention *change = c->pass->change;
+    return change && change->gate && c->sizes.gate_heads ? change->gate[c->layer] : NULL;
+}
+
+/* Keys that a query sees behind and including its own; 0 = all. */
+static int window_of(const context *c) {
+    int own = c->spec->sliding_window, asked = c->pass->change ? c->pass->change->window : 0;
+    return asked > 0 && (own == 0 || asked < own) ? asked : own;
+}
+
+/* First keys that stay visible behind the window. */
+static int kept_of(const context *c) { return c->pass->change ? c->pass->change->sinks : 0; }
+
 static sluice_attention_params params_of(const context *c, int kv_len) {
     const sluice_gate_spec *gate = &c->spec->gate;
     return (sluice_attention_params){.batch = c->pass->batch,
@@ -106,11 +121,11 @@ static sluice_attention_params params_of(const context *c, int kv_len) {
                                      .num_kv_heads = c->spec->num_key_value_heads,
                                      .head_dim = c->spec->head_dim,
                                      .scale = c->spec->attention_scale,
-                                     .window = c->spec->sliding_window,
+                                     .window = window_of(c),
                                      .key_start = c->pass->key_start,
                                      .gated = sluice__gate_is_fused(c->spec),
                                      .gate_granularity = gate->granularity,
-                                     .gate_act = gate->act,
+                                     .gate_act = forced_gate(c) ? SLUICE_GATE_IDENTITY : gate->act,
                                      .gate_op = gate->op};
 }
 
@@ -179,9 +194,10 @@ static gate_call gate_call_of(const context *c) {
                              .shared = spec->shared,
                              .share_mean_logit = spec->share_mean_logit,
                              .input_none = spec->input_none,
-                             .act = spec->act,
+                             .act = forced_gate(c) ? SLUICE_GATE_IDENTITY : spec->act,
                              .op = spec->op},
-                       .logits = spec->input_none ? c->w->gate_param : gate_of(c, c->state->qkvg).data,
+                       .logits = spec->input_none ? (forced_gate(c) ? forced_gate(c) : c->w->gate_param)
+                                                  : gate_of(c, c->state->qkvg).data,
                        .stride = c->state->stride};
 }
 
@@ -226,11 +242,21 @@ static void pick_maps_back(const context *c) {
                                 projected_of(c, qkvg, SLUICE_GATE_VALUE).data, logits, keys);
 }
 
+/* Puts forced scores where the logits of the gate were; act is the identity then. */
+static void force_gate(const context *c) {
+    const float *score = forced_gate(c);
+    if (!score || c->spec->gate.input_none) return;
+    sluice_strided g = gate_of(c, c->state->qkvg);
+    for (int64_t r = 0; r < c->pass->rows; r++)
+        memcpy(g.data + r * g.stride_token, score, (size_t)c->sizes.gate_rows * sizeof *score);
+}
+
 static void project(const context *c, const float *x, const operands *o) {
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     const sluice__attention_state *s = c->state;
     int64_t width = c->pass->config->hidden_size;
     sluice__stack_forward(s->qkvg, s->stride, x, width, c->w->stacks.qkvg, c->w->qkv_bias, c->pass->rows);
+    force_gate(c);
     pick_maps(c);
     for (int i = 0; i < 3; i++) gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, inputs[i]));
     bool turned = c->spec->qk_norm || c->spec->rope.enabled;
@@ -267,8 +293,28 @@ static sluice_status emit_inputs(const context *c, const sluice_attention_params
     SLUICE__TRY(sluice__probe_norms(pass, SLUICE__PROBE_KEY_NORM, c->layer, o->new_k, p->num_kv_heads, p->head_dim));
     SLUICE__TRY(sluice__probe_norms(pass, SLUICE__PROBE_VALUE_NORM, c->layer, o->new_v, p->num_kv_heads, p->head_dim));
     SLUICE__TRY(emit_probs(c, p, o));
+    SLUICE__TRY(sluice__probe_rows(pass, c->layer, p, kept_of(c), o->q, o->k));
     if (!share) return SLUICE_OK;
     return sluice__probe_emit(pass, SLUICE__PROBE_FIRST_SHARE, c->layer, share, p->batch, p->num_heads, p->q_len, 0);
+}
+
+/* Attention whose first keys stay visible behind its window: without a gate first, into data, then gated into y. */
+static sluice_status attend_kept(const context *c, const operands *o, const sluice_attention_params *p, float *data,
+                                 float *share) {
+    const sluice__pass *pass = c->pass;
+    sluice_attention_params plain = *p;
+    sluice_strided none = {0};
+    float *lse = sluice__probe_scratch(pass, SLUICE__PROBE_LSE, pass->rows * p->num_heads);
+    if (!lse) return SLUICE_ERR_MEMORY;
+    plain.gated = 0;
+    SLUICE__TRY(sluice_attention_forward(&plain, o->q, o->k, o->v, none, dense(c, data, p->num_heads), none, lse, share,
+                                         pass->err));
+    sluice__keep_first_keys(&plain, kept_of(c), o->q, o->k, o->v, data, lse, share);
+    if (!p->gated) return SLUICE_OK;
+    gate_call call = gate_call_of(c);
+    int64_t inner = (int64_t)p->num_heads * p->head_dim;
+    sluice__gating_forward(&call.g, c->state->y, inner, data, inner, call.logits, call.stride);
+    return SLUICE_OK;
 }
 
 /* Softmax attention of all heads; *ungated is where its output stands before a gate (NULL when nobody wants that). */
@@ -276,8 +322,9 @@ static sluice_status attend(const context *c, const operands *o, const float **u
     const sluice__pass *pass = c->pass;
     sluice_attention_params p = params_of(c, o->kv_len);
     int64_t count = pass->rows * p.num_heads;
+    bool kept = kept_of(c) && p.window;
     float *data = c->state->o, *share = NULL;
-    if (!data && sluice__probe_wants(pass, SLUICE__PROBE_SDPA)) {
+    if (!data && (kept || sluice__probe_wants(pass, SLUICE__PROBE_SDPA))) {
         data = sluice__probe_scratch(pass, SLUICE__PROBE_UNGATED, count * p.head_dim);
         if (!data) return SLUICE_ERR_MEMORY;
     }
@@ -287,8 +334,10 @@ static sluice_status attend(const context *c, const operands *o, const float **u
     }
     sluice_strided none = {0}, plain = data ? dense(c, data, p.num_heads) : none;
     sluice_strided y = p.gated ? dense(c, c->state->y, p.num_heads) : plain;
-    SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, c->state->lse,
-                                         share, pass->err));
+    if (kept) SLUICE__TRY(attend_kept(c, o, &p, data, share));
+    else
+        SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, c->state->lse,
+                                             share, pass->err));
     *ungated = data;
     return emit_inputs(c, &p, o, share);
 }

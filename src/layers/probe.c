@@ -43,3 +43,24 @@ sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const slui
     return sluice__probe_emit(pass, SLUICE__PROBE_GATE, layer, scores, pass->batch, pass->seq_len,
                               g->shared ? 1 : g->heads, g->width);
 }
+
+static sluice_status probe_experts(const sluice__pass *pass, int layer, const sluice__moe_state *s) {
+    int experts = pass->config->layers[layer].moe.num_experts;
+    if (sluice__probe_wants(pass, SLUICE__PROBE_ROUTER))
+        SLUICE__TRY(sluice__probe_emit(pass, SLUICE__PROBE_ROUTER, layer, s->prob, pass->batch, pass->seq_len, experts,
+                                       0));
+    if (!sluice__probe_wants(pass, SLUICE__PROBE_EXPERTS)) return SLUICE_OK;
+    float *load = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, experts);
+    if (!load) return SLUICE_ERR_MEMORY;
+    for (int e = 0; e < experts; e++) load[e] = (float)(s->start[e + 1] - s->start[e]);
+    return sluice__probe_emit(pass, SLUICE__PROBE_EXPERTS, layer, load, 1, 1, experts, 0);
+}
+
+sluice_status sluice__probe_ffn(const sluice__pass *pass, int layer, const sluice__layer_state *s) {
+    const sluice_layer_spec *spec = &pass->config->layers[layer];
+    if (!pass->probe) return SLUICE_OK;
+    if (spec->moe.num_experts) return probe_experts(pass, layer, &s->moe);
+    if (!sluice__probe_wants(pass, SLUICE__PROBE_FFN_ACT)) return SLUICE_OK;
+    return sluice__probe_emit(pass, SLUICE__PROBE_FFN_ACT, layer, s->mlp.act, pass->batch, pass->seq_len,
+                              spec->intermediate_size, 0);
+}

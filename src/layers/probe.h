@@ -19,6 +19,12 @@ typedef enum sluice__probe_point {
     SLUICE__PROBE_VALUE_NORM,  /* [B,T,K] L2 norm of each value vector */
     SLUICE__PROBE_KEY_NORM,    /* [B,T,K] of each key after norm and RoPE */
     SLUICE__PROBE_ATTN_PROBS,  /* [B,H,T,Tk] the attention map itself: O(T^2), for maps */
+    SLUICE__PROBE_ATTN_ROWS,   /* [H,rows,keys] the same a few queries at a time: O(T); see first_query */
+    SLUICE__PROBE_ROUTER,      /* [B,T,E] softmax of the router over its experts; only in expert layers */
+    SLUICE__PROBE_EXPERTS,     /* [1,1,E] tokens that went to each expert in this pass; only in expert layers */
+    SLUICE__PROBE_ATTN_IN,     /* [B,T,D] normed input of the attention projections */
+    SLUICE__PROBE_FFN_IN,      /* [B,T,D] normed input of the MLP */
+    SLUICE__PROBE_FFN_ACT,     /* [B,T,F] input of the down projection; only of dense MLPs */
     SLUICE__PROBE_POINTS
 } sluice__probe_point;
 
@@ -28,6 +34,8 @@ typedef struct sluice__probe_event {
     const float *data; /* dense, row-major */
     int ndim;
     int64_t shape[4];
+    int batch_row, first_query; /* ATTN_ROWS: where the block stands; queries count within this pass */
+    const float *entropy;       /* ATTN_ROWS: [H,rows] nats */
 } sluice__probe_event;
 
 typedef struct sluice__probe {

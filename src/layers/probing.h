@@ -5,8 +5,9 @@
 #include "layers/gate.h"
 #include "layers/workspace.h"
 
-/* Which scratch buffer a probe uses for what: attention output before the gate; first-token shares; anything brief. */
-enum { SLUICE__PROBE_UNGATED, SLUICE__PROBE_SHARES, SLUICE__PROBE_MISC };
+/* Which scratch buffer a probe uses for what: attention output before the gate; first-token shares; anything brief;
+ * log-sum-exps of attention whose first keys are added later. */
+enum { SLUICE__PROBE_UNGATED, SLUICE__PROBE_SHARES, SLUICE__PROBE_MISC, SLUICE__PROBE_LSE };
 
 static inline bool sluice__probe_wants(const sluice__pass *pass, sluice__probe_point point) {
     return pass->probe && (pass->probe->wants >> point & 1);
@@ -23,7 +24,9 @@ sluice_status sluice__probe_norms(const sluice__pass *pass, sluice__probe_point 
 /* [B,T,n,w] gate scores (n 1 when shared), if wanted. */
 sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits,
                                  int64_t stride);
-/* [B,T,n,w] gate scores (n 1 when shared), if wanted. */
-sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const sluice__gating *g, const float *logits,
-                                 int64_t stride);
+/* What the MLP or the experts of a layer have just left in its state: FFN_ACT, or ROUTER and EXPERTS, if wanted. */
+sluice_status sluice__probe_ffn(const sluice__pass *pass, int layer, const sluice__layer_state *s);
+/* The attention map in blocks of queries, if wanted. keep: the first keys that stay visible behind a window. */
+sluice_status sluice__probe_rows(const sluice__pass *pass, int layer, const sluice_attention_params *p, int keep,
+                                 sluice_strided q, sluice_strided k);
 #endif

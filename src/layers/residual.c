@@ -3,10 +3,16 @@
 #include "layers/residual.h"
 #include "kernels/ops.h"
 
+/* The bound of the layer, or that of an intervention where it is tighter; 0 = none. */
+static float clip_of(const sluice__pass *pass, int layer) {
+    float own = pass->config->layers[layer].residual_clip, asked = pass->change ? pass->change->residual_clip : 0;
+    return asked > 0 && (own <= 0 || asked < own) ? asked : own;
+}
+
 void sluice__branch_forward(const sluice__pass *pass, int layer, const float *weight,
                             const sluice__branch_state *state) {
     int64_t rows = pass->rows, width = pass->config->hidden_size;
-    float clip = pass->config->layers[layer].residual_clip;
+    float clip = clip_of(pass, layer);
     if (weight)
         sluice__rms_norm_forward(state->normed, state->rstd, state->raw, weight, rows, width,
                                  (float)pass->config->rms_norm_eps, sluice__norm_offset(pass->config));

@@ -31,6 +31,11 @@ static sluice_status check_shape(const sluice__workspace *ws, const sluice__inpu
     return SLUICE_OK;
 }
 
+static sluice_status check_change(const sluice__workspace *ws, const sluice__cache *cache, sluice_error *err) {
+    if (!ws->change || (ws->mode == SLUICE__INFER && !cache)) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "interventions need an inference workspace and no key/value cache");
+}
+
 /* `what` in row-major order must lie in [min, max]. */
 static sluice_status check_range(const int32_t *x, int64_t count, int seq_len, int64_t min, int64_t max,
                                  const char *what, sluice_error *err) {
@@ -49,6 +54,7 @@ static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice
     const sluice_config *config = sluice_model_config(model);
     if (ws->model != model) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the workspace was made for another model");
     SLUICE__TRY(check_shape(ws, in, cache, err));
+    SLUICE__TRY(check_change(ws, cache, err));
     int64_t rows = (int64_t)in->batch * in->seq_len, first = cache ? cache->length : 0, last = first + in->seq_len - 1;
     SLUICE__TRY(check_range(in->ids, rows, in->seq_len, 0, config->vocab_size - 1, "token id", err));
     if (in->labels)
@@ -65,7 +71,7 @@ static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice
     SLUICE__TRY(sluice__rope_cache_reserve(&ws->rope, last, err));
     *pass = (sluice__pass){
         config,        ws,    in->batch, in->seq_len, rows, in->positions ? in->positions : ws->positions,
-        in->key_start, cache, probe,     err,         NULL};
+        in->key_start, cache, probe,     err,         NULL, ws->change};
     return SLUICE_OK;
 }
 
@@ -93,20 +99,33 @@ static void add_norm(const sluice__pass *pass, float *h, float *x, float *rstd, 
                                  (float)pass->config->rms_norm_eps, sluice__norm_offset(pass->config));
 }
 
+/* What an intervention does to the residual stream behind layer i; the norm of it is made again. */
+static void change_residual(const sluice__pass *pass, int i, const next_norm *next) {
+    int64_t width = pass->config->hidden_size;
+    if (!pass->change || !pass->change->massive) return;
+    if (sluice__change_massive(&pass->change->massive[i], next->h, pass->rows, width))
+        sluice__rms_norm_forward(next->x, next->rstd, next->h, next->weight, pass->rows, width,
+                                 (float)pass->config->rms_norm_eps, sluice__norm_offset(pass->config));
+}
+
 static sluice_status layer_forward(const sluice__pass *pass, int i) {
     const sluice__layer_state *s = &pass->ws->layers[i];
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[i];
+    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_IN, i, s->x1));
     SLUICE__TRY(sluice__attention_layer_forward(pass, i, s->x1, s->attention_out.raw, &s->attention));
     sluice__branch_forward(pass, i, w->post_self_attn_norm, &s->attention_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_OUT, i, s->attention_out.out));
     add_norm(pass, s->h_mid, s->x2, s->rstd2, s->h_in, s->attention_out.out, w->post_attention_norm);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_RESID_ATTN, i, s->h_mid));
+    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_IN, i, s->x2));
     if (pass->config->layers[i].moe.num_experts) sluice__moe_forward(pass, i, s->x2, s->mlp_out.raw, &s->moe);
     else sluice__mlp_forward(pass, i, s->x2, s->mlp_out.raw, &s->mlp);
+    SLUICE__TRY(sluice__probe_ffn(pass, i, s));
     sluice__branch_forward(pass, i, w->post_mlp_norm, &s->mlp_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_OUT, i, s->mlp_out.out));
     next_norm next = norm_in_front_of(pass->ws, i + 1);
     add_norm(pass, next.h, next.x, next.rstd, s->h_mid, s->mlp_out.out, next.weight);
+    change_residual(pass, i, &next);
     return sluice__probe_stream(pass, SLUICE__PROBE_RESID_FFN, i, next.h);
 }
 

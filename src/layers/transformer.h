@@ -2,6 +2,7 @@
 /* The one forward pass (training, inference, inspection, evaluation, serving) and its backward. */
 #ifndef SLUICE_LAYERS_TRANSFORMER_H
 #define SLUICE_LAYERS_TRANSFORMER_H
+#include "layers/intervention.h"
 #include "layers/probe.h"
 #include "layers/router.h"
 #include "model/weights.h"
@@ -13,6 +14,8 @@ typedef enum sluice__mode { SLUICE__INFER, SLUICE__TRAIN } sluice__mode;
 sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model *model, int batch, int seq_len,
                                     sluice__mode mode, sluice_error *err);
 void sluice__workspace_free(sluice__workspace *ws);
+/* What later passes of this workspace (INFER, without a cache) do to the model's inside; NULL = nothing. Not copied. */
+void sluice__workspace_intervene(sluice__workspace *ws, const sluice__intervention *change);
 /* Bytes that a workspace of this shape takes, without making it (memory plan). */
 int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_len, sluice__mode mode);
 

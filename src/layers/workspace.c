@@ -336,6 +336,8 @@ void sluice__workspace_free(sluice__workspace *ws) {
     sluice__free(ws);
 }
 
+void sluice__workspace_intervene(sluice__workspace *ws, const sluice__intervention *change) { ws->change = change; }
+
 float *sluice__probe_scratch(const sluice__pass *pass, int which, int64_t count) {
     sluice__workspace *ws = pass->ws;
     assert(which >= 0 && which < SLUICE__PROBE_BUFFERS);

@@ -84,7 +84,7 @@ typedef struct sluice__backward_state {
     float *dprob, *dweight; /* [rows, E], [rows * k] */
 } sluice__backward_state;
 
-enum { SLUICE__PROBE_BUFFERS = 3 };
+enum { SLUICE__PROBE_BUFFERS = 4 };
 
 struct sluice__workspace {
     const sluice_model *model;
@@ -101,6 +101,7 @@ struct sluice__workspace {
     sluice__rope_cache rope;
     float *probe_buffer[SLUICE__PROBE_BUFFERS]; /* made when a probe first wants them */
     int64_t probe_capacity[SLUICE__PROBE_BUFFERS];
+    const sluice__intervention *change; /* or NULL */
 };
 
 /* One pass: what every layer function gets. */
@@ -115,6 +116,7 @@ typedef struct sluice__pass {
     const sluice__probe *probe;
     sluice_error *err;
     sluice__router *router; /* or NULL */
+    const sluice__intervention *change; /* or NULL */
 } sluice__pass;
 
 static inline float sluice__norm_offset(const sluice_config *config) {

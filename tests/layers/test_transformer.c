@@ -254,10 +254,12 @@ static sluice_status keep(void *user, const sluice__probe_event *e, sluice_error
     seen *s = user;
     int64_t n = 1;
     for (int i = 0; i < e->ndim; i++) n *= e->shape[i];
-    assert_null(s->data[e->point][e->layer + 1]);
-    s->data[e->point][e->layer + 1] = malloc((size_t)n * sizeof(float));
-    memcpy(s->data[e->point][e->layer + 1], e->data, (size_t)n * sizeof(float));
-    s->count[e->point][e->layer + 1] = n;
+    int64_t *count = &s->count[e->point][e->layer + 1]; /* rows of the map come batch row by batch row */
+    float **data = &s->data[e->point][e->layer + 1];
+    assert_true(!*data || e->point == SLUICE__PROBE_ATTN_ROWS);
+    *data = realloc(*data, (size_t)(*count + n) * sizeof(float));
+    memcpy(*data + *count, e->data, (size_t)n * sizeof(float));
+    *count += n;
     s->events++;
     return SLUICE_OK;
 }
@@ -282,6 +284,9 @@ static void check_layer(const seen *s, int layer, bool gated) {
         assert_true(fabsf((*at[SLUICE__PROBE_SDPA_GATED])[i] - y * gate) < 1e-6f);
     }
     const float *probs = *at[SLUICE__PROBE_ATTN_PROBS], *share = *at[SLUICE__PROBE_FIRST_SHARE];
+    assert_int_equal(s->count[SLUICE__PROBE_ATTN_ROWS][layer + 1], 2 * H * T * T);
+    for (int i = 0; i < 2 * H * T * T; i++)
+        assert_true(fabsf((*at[SLUICE__PROBE_ATTN_ROWS])[i] - probs[i]) < 1e-6f);
     for (int row = 0; row < 2 * H * T; row++) {
         double sum = 0;
         for (int j = 0; j < T; j++) sum += probs[row * T + j];
@@ -334,7 +339,7 @@ static void test_probes(void **state) {
         sluice__probe probe = {&s, (1u << SLUICE__PROBE_POINTS) - 1, keep}, in_training = {&train, probe.wants, keep};
         float *plain = forward_all(model, &in, NULL), *probed = forward_all(model, &in, &probe);
         assert_memory_equal(plain, probed, 40 * VOCAB * sizeof(float));
-        assert_int_equal(s.events, 1 + 2 * (gated ? 11 : 10));
+        assert_int_equal(s.events, 1 + 2 * (gated ? 16 : 15));
         for (int layer = 0; layer < 2; layer++) check_layer(&s, layer, gated);
         sluice__workspace *ws;
         sluice__loss loss;

@@ -17,13 +17,25 @@ static sluice__probe_event event(sluice__probe_point point, const float *data, i
 typedef struct result {
     sluice_inspect_layer layer;
     sluice_first_share heads[H];
-    double gate_heads[H], first[K], others[K];
+    sluice_head_stats stats[H];
+    double gate_heads[H], gate_std[H], gate_min[H], gate_max[H], gate_below[H], queries[T];
+    int64_t gate_hist[H * SLUICE_GATE_BINS];
+    double first[K], others[K], key_first[K], key_others[K];
 } result;
 
 static void finish(sluice__layer_metrics *m, result *r) {
     *r = (result){0};
     r->layer.share_heads = r->heads;
+    r->layer.head_stats = r->stats;
+    r->layer.share_queries = r->queries;
     r->layer.gate.heads_mean = r->gate_heads;
+    r->layer.gate.heads_std = r->gate_std;
+    r->layer.gate.heads_min = r->gate_min;
+    r->layer.gate.heads_max = r->gate_max;
+    r->layer.gate.heads_below_01 = r->gate_below;
+    r->layer.gate.heads_hist = r->gate_hist;
+    r->layer.key_norm_first = r->key_first;
+    r->layer.key_norm_others = r->key_others;
     r->layer.value_norm_first = r->first;
     r->layer.value_norm_others = r->others;
     sluice__metrics_result(m, &r->layer);
@@ -32,8 +44,9 @@ static void finish(sluice__layer_metrics *m, result *r) {
 
 static void start(sluice__layer_metrics *m, bool input_none, bool other_keys) {
     sluice_layer_spec spec = {.num_attention_heads = H, .num_key_value_heads = K, .head_dim = 2};
+    sluice__measuring ask = {.seq_len = T, .measures = SLUICE_MEASURE_DEFAULT, .other_keys = other_keys};
     spec.gate.input_none = input_none;
-    assert_ok(sluice__layer_metrics_new(m, &spec, T, other_keys, NULL));
+    assert_ok(sluice__layer_metrics_new(m, &spec, &ask, NULL));
 }
 
 static void test_share(void **state) {
@@ -45,7 +58,7 @@ static void test_share(void **state) {
     sluice__layer_metrics m;
     start(&m, false, false);
     sluice__probe_event e = event(SLUICE__PROBE_FIRST_SHARE, &p[0][0][0], B, H, T, 0);
-    assert_ok(sluice__metrics_second(&m, &e, NULL));
+    assert_ok(sluice__metrics_first(&m, &e, NULL));
     result r;
     finish(&m, &r);
     assert_true(fabs(r.layer.share.from_1 - (0.5 + 0.0625) / 2) < 1e-12);
@@ -63,29 +76,85 @@ static void test_short_windows_have_no_late_reading(void **state) {
     assert_true(one.all == 1 && isnan(one.from_1) && isnan(one.from_quarter));
     sluice_layer_spec spec = {.num_attention_heads = 1, .num_key_value_heads = 1};
     sluice__layer_metrics m;
-    assert_ok(sluice__layer_metrics_new(&m, &spec, 1, true, NULL));
+    sluice__measuring ask = {.seq_len = 1, .measures = SLUICE_MEASURE_ALL, .other_keys = true};
+    assert_ok(sluice__layer_metrics_new(&m, &spec, &ask, NULL));
     float p = 1;
     sluice__probe_event e = event(SLUICE__PROBE_FIRST_SHARE, &p, 1, 1, 1, 0);
-    assert_ok(sluice__metrics_second(&m, &e, NULL));
+    assert_ok(sluice__metrics_first(&m, &e, NULL));
     result r;
     finish(&m, &r);
     assert_true(r.layer.share.all == 1 && isnan(r.layer.share.from_1) && isnan(r.layer.peak_others));
 }
 
+/* Feeds a map in two blocks of rows. */
+static void feed_rows(sluice__layer_metrics *m, const float *map, const float *entropy, const int32_t *ids,
+                      const uint8_t *marks) {
+    static int32_t earlier[T];
+    static sluice__row_tokens tokens;
+    float block[H][T][T], nats[H][T];
+    assert_ok(sluice__find_earlier(earlier, ids, 1, T, NULL));
+    tokens = (sluice__row_tokens){T, earlier, marks};
+    m->tokens = &tokens;
+    for (int first = 0; first < T; first += 5) {
+        int rows = T - first < 5 ? T - first : 5, keys = first + rows;
+        float *to = &block[0][0][0];
+        for (int h = 0; h < H; h++)
+            for (int r = 0; r < rows; r++) {
+                (&nats[0][0])[h * rows + r] = entropy[h * T + first + r];
+                for (int k = 0; k < keys; k++) *to++ = map[(h * T + first + r) * T + k];
+            }
+        sluice__probe_event e = event(SLUICE__PROBE_ATTN_ROWS, &block[0][0][0], H, rows, keys, 0);
+        e.first_query = first;
+        e.entropy = &nats[0][0];
+        assert_ok(sluice__metrics_first(m, &e, NULL));
+    }
+}
+
 static void test_other_keys(void **state) {
     (void)state;
-    float p[1][H][T][T] = {0};
-    for (int q = 2; q < T; q++) p[0][0][q][0] = 0.6f, p[0][0][q][1] = 0.2f, p[0][1][q][1] = 0.3f, p[0][0][q][2] = 0.9f;
+    float p[H][T][T] = {0}, entropy[H][T] = {{0}};
+    int32_t ids[T] = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (int q = 2; q < T; q++) p[0][q][0] = 0.6f, p[0][q][1] = 0.2f, p[1][q][1] = 0.3f, p[0][q][2] = 0.9f;
     sluice__layer_metrics m;
     start(&m, false, true);
-    float share[H][T] = {{0}};
-    sluice__probe_event s = event(SLUICE__PROBE_FIRST_SHARE, &share[0][0], 1, H, T, 0);
-    sluice__probe_event e = event(SLUICE__PROBE_ATTN_PROBS, &p[0][0][0][0], 1, H, T, T);
-    assert_ok(sluice__metrics_second(&m, &s, NULL));
-    assert_ok(sluice__metrics_second(&m, &e, NULL));
+    feed_rows(&m, &p[0][0][0], &entropy[0][0], ids, NULL);
     result r;
     finish(&m, &r);
     assert_true(fabs(r.layer.max_other_key_share - 0.3) < 1e-7); /* key 2 is not before all counted queries */
+}
+
+/* Every weight at one key: which of the head's scores it counts for. */
+static void test_head_stats(void **state) {
+    (void)state;
+    float p[H][T][T] = {0}, entropy[H][T];
+    int32_t ids[T] = {5, 6, 5, 7, 6, 5, 8, 8}; /* repeats at 2, 4, 5, 7 */
+    uint8_t marks[T] = {0, 1, 0, 0, 0, 0, 0, 0};
+    for (int q = 0; q < T; q++) {
+        p[0][q][q ? q - 1 : 0] = 1; /* previous token */
+        for (int k = 0; k <= q; k++) p[1][q][k] = 1.0f / (float)(q + 1);
+        entropy[0][q] = 0;
+        entropy[1][q] = logf((float)(q + 1));
+    }
+    sluice__layer_metrics m;
+    start(&m, false, true);
+    feed_rows(&m, &p[0][0][0], &entropy[0][0], ids, marks);
+    result r;
+    finish(&m, &r);
+    const sluice_head_stats *a = &r.stats[0], *b = &r.stats[1];
+    assert_true(a->previous == 1 && a->self == 0 && a->distance == 1 && a->entropy == 0);
+    assert_true(fabs(a->marked - 1.0 / 7) < 1e-6); /* query 2 alone looks at key 1 */
+    assert_true(fabs(a->duplicate - 1.0 / 4) < 1e-6 && fabs(a->induction - 1.0 / 4) < 1e-6); /* 7 sees the 8 before, 2 what came behind the 5 */
+    assert_true(fabs(b->entropy_share - 1) < 1e-6 && fabs(b->distance - 2) < 1e-6);
+    /* queries 2, 4, 5, 7 have 1, 1, 2, 1 earlier occurrences */
+    double matched = (1.0 / 3 + 1.0 / 5 + 2.0 / 6 + 1.0 / 8) / 4;
+    assert_true(fabs(b->duplicate - matched) < 1e-6 && fabs(b->induction - matched) < 1e-6);
+    assert_true(fabs(r.layer.duplicate_queries - 4.0 / 7) < 1e-12);
+    double sum = 0;
+    for (int i = 0; i < SLUICE_DISTANCE_BINS; i++) sum += r.layer.distance[i];
+    assert_true(fabs(sum - 1) < 1e-6);
+    /* distance 2-3: nothing of head 0, of head 1 one key of query 2 and two of later ones */
+    double far = (1.0 / 3 + 2.0 / 4 + 2.0 / 5 + 2.0 / 6 + 2.0 / 7 + 2.0 / 8) / 7 / 2;
+    assert_true(fabs(r.layer.distance[2] - far) < 1e-6);
 }
 
 static void test_residual_and_values(void **state) {
@@ -103,15 +172,19 @@ static void test_residual_and_values(void **state) {
     start(&m, false, false);
     sluice__probe_event e = event(SLUICE__PROBE_RESID_FFN, &h[0][0][0], B, T, D, 0);
     sluice__probe_event n = event(SLUICE__PROBE_VALUE_NORM, &v[0][0][0], B, T, K, 0);
+    m.window = 10;
     assert_ok(sluice__metrics_first(&m, &e, NULL));
-    sluice__metrics_between(&m);
-    assert_ok(sluice__metrics_second(&m, &e, NULL));
-    assert_ok(sluice__metrics_second(&m, &n, NULL));
+    assert_ok(sluice__metrics_first(&m, &n, NULL));
+    assert_ok(sluice__metrics_between(&m, NULL));
+    sluice__metrics_second(&m, &e);
     result r;
     finish(&m, &r);
     assert_true(r.layer.residual_max == 500 && r.layer.residual_top3[1] == 50 && r.layer.residual_top3[2] == 7);
     assert_true(r.layer.residual_median == 0.1f && r.layer.residual_massive == 1);
     assert_true(r.layer.peak_first == 500 && r.layer.peak_others == 7);
+    const sluice_peak *top = r.layer.places[SLUICE_PLACE_RESID_FFN].top;
+    assert_true(top[0].value == -500 && top[0].window == 10 && top[0].position == 0 && top[0].channel == 1);
+    assert_true(top[2].value == 7 && top[2].window == 11 && top[2].position == 5 && top[2].channel == 0);
     assert_true(fabs(r.first[0] - 0.25) < 1e-12 && fabs(r.others[0] - 2) < 1e-12);
 }
 
@@ -133,11 +206,11 @@ static void feed_gate(sluice__layer_metrics *m, const float *g, int64_t t, int64
     sluice__probe_event gate = event(SLUICE__PROBE_GATE, g, 1, t, n, w);
     sluice__probe_event before = event(SLUICE__PROBE_SDPA, y, 1, t, H, 2);
     sluice__probe_event gated = event(SLUICE__PROBE_SDPA_GATED, after, 1, t, H, 2);
+    assert_ok(sluice__metrics_first(m, &before, NULL));
+    assert_ok(sluice__metrics_first(m, &gated, NULL));
     assert_ok(sluice__metrics_first(m, &gate, NULL));
-    sluice__metrics_between(m);
-    assert_ok(sluice__metrics_second(m, &before, NULL));
-    assert_ok(sluice__metrics_second(m, &gate, NULL));
-    assert_ok(sluice__metrics_second(m, &gated, NULL));
+    assert_ok(sluice__metrics_between(m, NULL));
+    sluice__metrics_second(m, &before);
 }
 
 static void test_gate(void **state) {
@@ -156,6 +229,11 @@ static void test_gate(void **state) {
     assert_int_equal(r.layer.gate.hist[0], 1);
     assert_int_equal(r.layer.gate.hist[1], 1);
     assert_int_equal(r.layer.gate.hist[19], 1);
+    assert_int_equal(r.gate_hist[0] + r.gate_hist[1], 2);
+    assert_true(r.gate_min[1] == 0.35f && r.gate_max[1] == 1 && r.gate_below[0] == 1 && r.gate_below[1] == 0);
+    assert_true(fabs(r.gate_std[1] - (1 - (double)0.35f) / 2) < 1e-7);
+    assert_true(r.layer.gate.quantiles[3] > 0.049 && r.layer.gate.quantiles[3] < 0.051); /* the second of four */
+    assert_true(r.layer.gate.quantiles[6] <= 1 && r.layer.gate.quantiles[6] > 0.99);
     assert_true(r.layer.sparsity.before_2 == 1.0 / 8 && r.layer.sparsity.after_2 == 1);
     assert_true(r.layer.sparsity.control_2 == 3.0 / 8); /* 0.02 * 0.35 and 0.005 * 0.35 */
 }
@@ -178,6 +256,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_share),
                                        cmocka_unit_test(test_short_windows_have_no_late_reading),
                                        cmocka_unit_test(test_other_keys),
+                                       cmocka_unit_test(test_head_stats),
                                        cmocka_unit_test(test_residual_and_values),
                                        cmocka_unit_test(test_bad_residual_names_the_layer),
                                        cmocka_unit_test(test_gate),

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sparsity of the attention output (Qiu et al. section 4.2 and appendix), load of experts, and what int8 would do to the
+ * inputs of the matrix products: symmetric rounding to -127..127, scale = largest magnitude / 127. */
+#include "inspect/metrics.h"
+#include <math.h>
+
+static const double thresholds[SLUICE__THRESHOLDS] = {1e-2, 1e-3};
+
+static int64_t elements(const sluice__probe_event *e) {
+    int64_t n = 1;
+    for (int i = 0; i < e->ndim; i++) n *= e->shape[i];
+    return n;
+}
+
+static double ratio(double a, int64_t b) { return b ? a / (double)b : NAN; }
+
+void sluice__output_add(sluice__layer_metrics *m, const sluice__probe_event *e, bool after) {
+    int64_t n = elements(e), below[SLUICE__THRESHOLDS] = {0};
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double v = fabs((double)e->data[i]);
+        sum += v;
+        below[0] += v < thresholds[0];
+        below[1] += v < thresholds[1];
+    }
+    m->abs_sum[after] += sum;
+    m->outputs[after] += n;
+    for (int t = 0; t < SLUICE__THRESHOLDS; t++) m->small[after][t] += below[t];
+}
+
+void sluice__output_control(sluice__layer_metrics *m, const sluice__probe_event *e) {
+    double mean = sluice__gate_mean(&m->gate);
+    int64_t n = elements(e);
+    for (int64_t i = 0; i < n; i++) {
+        double v = fabs((double)e->data[i]) * mean;
+        m->small[2][0] += v < thresholds[0];
+        m->small[2][1] += v < thresholds[1];
+    }
+}
+
+sluice_output_sparsity sluice__output_result(const sluice__layer_metrics *m) {
+    double share[3][SLUICE__THRESHOLDS];
+    for (int kind = 0; kind < 3; kind++)
+        for (int t = 0; t < SLUICE__THRESHOLDS; t++)
+            share[kind][t] = ratio((double)m->small[kind][t], m->outputs[kind == 1]);
+    return (sluice_output_sparsity){ratio(m->abs_sum[0], m->outputs[0]),
+                                    ratio(m->abs_sum[1], m->outputs[1]),
+                                    share[0][0],
+                                    share[1][0],
+                                    share[2][0],
+                                    share[0][1],
+                                    share[1][1],
+                                    share[2][1]};
+}
+
+/* ---- experts ---- */
+
+void sluice__router_add(sluice__layer_metrics *m, const sluice__probe_event *e) {
+    int64_t rows = e->shape[0] * e->shape[1], experts = e->shape[2];
+    if (e->point == SLUICE__PROBE_EXPERTS) {
+        for (int64_t i = 0; i < experts; i++) m->load[i] += e->data[i];
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < experts; i++) {
+            double p = e->data[r * experts + i];
+            if (p > 0) m->router_entropy -= p * log(p);
+        }
+    m->routed += rows;
+}
+
+void sluice__router_result(const sluice__layer_metrics *m, sluice_router_stats *out) {
+    double total = 0;
+    out->experts = m->routed ? m->experts : 0;
+    out->entropy = out->max_load = NAN;
+    if (!out->experts) return;
+    for (int e = 0; e < m->experts; e++) total += m->load[e];
+    out->max_load = 0;
+    for (int e = 0; e < m->experts; e++) {
+        out->load[e] = m->load[e] / total;
+        out->max_load = fmax(out->max_load, out->load[e] * m->experts);
+        out->dead += m->load[e] == 0;
+    }
+    out->entropy = m->experts > 1 ? m->router_entropy / (double)m->routed / log(m->experts) : 0;
+}
+
+/* ---- inputs of products ---- */
+
+static double rounding_error(const float *x, int64_t n, float most) {
+    double sum = 0;
+    if (most == 0) return 0;
+    float scale = most / 127, inverse = 127 / most;
+    for (int64_t i = 0; i < n; i++) {
+        float d = x[i] - nearbyintf(x[i] * inverse) * scale;
+        sum += (double)d * d;
+    }
+    return sum;
+}
+
+static float largest(const float *x, int64_t n) {
+    float most = 0;
+    for (int64_t i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
+void sluice__input_add(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_product_input which, bool second) {
+    int64_t rows = e->shape[0] * e->shape[1], n = elements(e), width = n / rows;
+    if (second) {
+        m->input_error[which][0] += rounding_error(e->data, n, m->input_max[which]);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        const float *x = e->data + r * width;
+        float most = largest(x, width);
+        m->input_error[which][1] += rounding_error(x, width, most);
+        m->input_max[which] = fmaxf(m->input_max[which], most);
+        for (int64_t i = 0; i < width; i++) m->input_squares[which] += (double)x[i] * x[i];
+    }
+}
+
+sluice_int8_error sluice__input_result(const sluice__layer_metrics *m, sluice_product_input which) {
+    double whole = m->input_squares[which];
+    if (!(whole > 0)) return (sluice_int8_error){NAN, NAN};
+    return (sluice_int8_error){sqrt(m->input_error[which][0] / whole), sqrt(m->input_error[which][1] / whole)};
+}
