@@ -15,6 +15,7 @@ static const command commands[] = {
     {"study", "train a baseline and gated models on the same text and report what the gate changed", cmd_study},
     {"train", "train a model on text", cmd_train},
     {"generate", "continue a prompt with a model", cmd_generate},
+    {"inspect", "see attention sinks, massive activations and gates of models, and what happens without them", cmd_inspect},
     {"verify", "recompute a reference case, or try a suspicious model directory", cmd_verify},
     {"info", "describe a model, a configuration, a weight file, or this machine", cmd_info},
     {"bench", "time kernels, matrix products and training steps on this machine", cmd_bench},

@@ -173,19 +173,43 @@ static json_t *layer(const sluice_inspect_layer *l, int query_bins) {
     return all;
 }
 
-json_t *sluice__inspection_to_json(const sluice_inspection *r) {
-    json_t *layers = json_array();
-    for (int i = 0; i < r->num_layers; i++) json_array_append_new(layers, layer(&r->layers[i], r->query_bins));
+/* The means over layers. */
+static json_t *summary(const sluice_inspection *r) {
     json_t *loss = json_null();
     if (r->scored)
         loss = json_pack("{s:I, s:f, s:f, s:o}", "scored", (json_int_t)r->scored, "loss", r->loss, "perplexity",
                          r->perplexity, "perplexity_half", sluice__json_number(r->perplexity_half));
-    return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:i, s:i, s:o, s:I, s:o, s:o}", "windows", (json_int_t)r->windows, "seq_len",
-                     r->seq_len, "f_attn_mean", sluice__share_to_json(&r->share), "sink_rate_0.3_mean",
-                     sluice__json_number(r->sink_rate), "sink_rate_0.3_64_mean",
-                     sluice__json_number(r->sink_rate_64), "loss", loss, "sink_heads", r->sink_heads, "heads", r->heads, "m_act_mean",
+    return json_pack("{s:I, s:i, s:o, s:o, s:o, s:o, s:i, s:i, s:o, s:I, s:o}", "windows", (json_int_t)r->windows,
+                     "seq_len", r->seq_len, "f_attn_mean", sluice__share_to_json(&r->share), "sink_rate_0.3_mean",
+                     sluice__json_number(r->sink_rate), "sink_rate_0.3_64_mean", sluice__json_number(r->sink_rate_64),
+                     "loss", loss, "sink_heads", r->sink_heads, "heads", r->heads, "m_act_mean",
                      sluice__json_number(r->m_act), "massive_total", (json_int_t)r->massive_total, "gate_mean",
-                     sluice__json_number(r->gate_mean), "layers", layers);
+                     sluice__json_number(r->gate_mean));
+}
+
+json_t *sluice__inspection_to_json(const sluice_inspection *r) {
+    json_t *all = summary(r), *layers = json_array();
+    for (int i = 0; i < r->num_layers; i++) json_array_append_new(layers, layer(&r->layers[i], r->query_bins));
+    if (all) json_object_set_new(all, "layers", layers);
+    else json_decref(layers);
+    return all;
+}
+
+json_t *sluice__inspection_brief(const sluice_inspection *r) {
+    json_t *all = summary(r), *share = json_array(), *heads = json_array(), *max = json_array(), *gates = json_array();
+    for (int i = 0; i < r->num_layers; i++) {
+        const sluice_inspect_layer *l = &r->layers[i];
+        json_t *one = json_array();
+        for (int h = 0; h < l->heads; h++) json_array_append_new(one, sluice__json_number(l->share_heads[h].from_1));
+        json_array_append_new(heads, one);
+        json_array_append_new(share, sluice__json_number(l->share.from_1));
+        json_array_append_new(max, sluice__json_number(l->residual_max));
+        json_array_append_new(gates, sluice__json_number(l->gate.mean));
+    }
+    json_t *layers = json_pack("{s:o, s:o, s:o, s:o}", "f_attn", share, "f_attn_heads", heads, "max", max, "gate", gates);
+    if (all) json_object_set_new(all, "by_layer", layers);
+    else json_decref(layers);
+    return all;
 }
 
 char *sluice_inspection_json(const sluice_inspection *r) {
@@ -212,7 +236,7 @@ static json_t *base64(const unsigned char *data, size_t size) {
     return s;
 }
 
-static json_t *head_map(const float *probs, size_t count) {
+json_t *sluice__bytes_to_json(const float *probs, size_t count) {
     unsigned char *bytes = sluice__calloc(count, 1, SLUICE__MEM_OTHER);
     if (!bytes) return NULL;
     for (size_t i = 0; i < count; i++) bytes[i] = (unsigned char)lrint(255.0 * fmin(fmax(probs[i], 0), 1));
@@ -232,14 +256,28 @@ static json_t *gate_rows(const sluice_attention_map *map, int layer_index) {
     return heads;
 }
 
-json_t *sluice__map_to_json(const sluice_attention_map *map) {
+/* The weights on and below the diagonal of [T,T]. */
+static json_t *lower_map(const float *probs, int len) {
+    size_t count = (size_t)len * ((size_t)len + 1) / 2, at = 0;
+    float *part = sluice__calloc(count, sizeof *part, SLUICE__MEM_OTHER);
+    if (!part) return NULL;
+    for (int q = 0; q < len; q++)
+        for (int k = 0; k <= q; k++) part[at++] = probs[(size_t)q * (size_t)len + (size_t)k];
+    json_t *s = sluice__bytes_to_json(part, count);
+    sluice__free(part);
+    return s;
+}
+
+static json_t *map_to_json(const sluice_attention_map *map, bool lower) {
     json_t *layers = json_array(), *gates = json_array();
     size_t square = (size_t)map->seq_len * (size_t)map->seq_len;
     bool gated = false;
     for (int i = 0; i < map->num_layers; i++) {
         json_t *heads = json_array();
-        for (int h = 0; h < map->heads[i]; h++)
-            json_array_append_new(heads, head_map(map->probs[i] + (size_t)h * square, square));
+        for (int h = 0; h < map->heads[i]; h++) {
+            const float *probs = map->probs[i] + (size_t)h * square;
+            json_array_append_new(heads, lower ? lower_map(probs, map->seq_len) : sluice__bytes_to_json(probs, square));
+        }
         json_array_append_new(layers, heads);
         json_array_append_new(gates, gate_rows(map, i));
         gated |= map->gate_heads[i] > 0;
@@ -249,4 +287,12 @@ json_t *sluice__map_to_json(const sluice_attention_map *map) {
         gates = json_null();
     }
     return json_pack("{s:o, s:o}", "layers", layers, "gate", gates);
+}
+
+json_t *sluice__map_to_json(const sluice_attention_map *map) { return map_to_json(map, false); }
+
+json_t *sluice__map_to_json_lower(const sluice_attention_map *map) {
+    json_t *all = map_to_json(map, true);
+    if (all) json_object_set_new(all, "packing", json_string("lower"));
+    return all;
 }

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How well the weight matrices bear 8 bits: symmetric rounding to -127..127 with one scale for the tensor, and with one
+ * for each row (output channel); |w - int8(w)| / |w| of both, and how far the largest weight stands out. */
+#include "inspect/job.h"
+#include <math.h>
+
+typedef struct errors {
+    double squares, per_tensor, per_channel, most;
+} errors;
+
+static float largest(const float *w, int64_t n) {
+    float most = 0;
+    for (int64_t i = 0; i < n; i++) most = fabsf(w[i]) > most ? fabsf(w[i]) : most;
+    return most;
+}
+
+static double rounding(const float *w, int64_t n, float most) {
+    double sum = 0;
+    if (most == 0) return 0;
+    float scale = most / 127, inverse = 127 / most;
+    for (int64_t i = 0; i < n; i++) {
+        float d = w[i] - nearbyintf(w[i] * inverse) * scale;
+        sum += (double)d * d;
+    }
+    return sum;
+}
+
+static errors errors_of(const sluice_tensor_info *t) {
+    errors e = {.most = largest(t->data, t->count)};
+    int64_t width = t->shape[1];
+    for (int64_t r = 0; r < t->shape[0]; r++) {
+        const float *row = t->data + r * width;
+        e.per_tensor += rounding(row, width, (float)e.most);
+        e.per_channel += rounding(row, width, largest(row, width));
+        for (int64_t i = 0; i < width; i++) e.squares += (double)row[i] * row[i];
+    }
+    return e;
+}
+
+void sluice__job_add_weights(json_t *entry, const sluice_model *model) {
+    json_t *all = json_array();
+    for (int i = 0; i < sluice_model_num_tensors(model); i++) {
+        sluice_tensor_info t = sluice_model_tensor(model, i);
+        if (t.ndim != 2 || !t.data) continue;
+        errors e = errors_of(&t);
+        if (!(e.squares > 0)) continue;
+        json_array_append_new(all, json_pack("{s:s, s:[I,I], s:f, s:f, s:f}", "name", t.name, "shape",
+                                             (json_int_t)t.shape[0], (json_int_t)t.shape[1], "per_tensor",
+                                             sqrt(e.per_tensor / e.squares), "per_channel",
+                                             sqrt(e.per_channel / e.squares), "max_over_rms",
+                                             e.most / sqrt(e.squares / (double)t.count)));
+    }
+    json_object_set_new(entry, "weights", all);
+}
