@@ -133,10 +133,9 @@ static void loss_result(sluice_inspection *r, const sluice__walk_loss *loss) {
 static sluice_status blame_weights(const sluice_model *model, sluice_status st, sluice_error *err) {
     for (int i = 0; st == SLUICE_ERR_NUMERIC && i < sluice_model_num_tensors(model); i++) {
         sluice_tensor_info t = sluice_model_tensor(model, i);
-        int64_t at = sluice__first_nonfinite(t.data, t.count);
-        if (at < 0) continue;
-        return sluice__fail(err, SLUICE_ERR_NUMERIC, "%s: element %lld is %g: the model's weights are damaged", t.name,
-                            (long long)at, (double)t.data[at]);
+        if (t.data) t.nonfinite |= sluice__first_nonfinite(t.data, t.count) >= 0;
+        if (t.nonfinite)
+            return sluice__fail_in(err, st, "%s holds NaN or infinite values, so the weights are damaged", t.name);
     }
     return st;
 }

@@ -158,8 +158,7 @@ static sluice_status fill(json_t *entry, const sluice_model *model, const sluice
     for (int i = 0; i < job->num_changes; i++) SLUICE__TRY(add_change(rows, model, t, job, &job->changes[i], err));
     SLUICE__TRY(sluice__job_poll(job, err));
     SLUICE__TRY(sluice__job_add_maps(entry, model, t, job, err));
-    if (job->weights) sluice__job_add_weights(entry, model);
-    return SLUICE_OK;
+    return job->weights ? sluice__job_add_weights(entry, model, err) : SLUICE_OK;
 }
 
 sluice_status sluice__job_model(json_t **entry, const sluice_inspect_job *job, const char *path, sluice_error *err) {

@@ -34,7 +34,7 @@ sluice_status sluice__job_map_ids(sluice_ids *out, const sluice__job_text *t, co
 sluice_status sluice__job_add_maps(json_t *entry, const sluice_model *model, const sluice__job_text *t,
                                    const sluice_inspect_job *job, sluice_error *err);
 /* Adds "weights": the rounding errors of every matrix. */
-void sluice__job_add_weights(json_t *entry, const sluice_model *model);
+sluice_status sluice__job_add_weights(json_t *entry, const sluice_model *model, sluice_error *err);
 /* Everything about one model; *entry is new. */
 sluice_status sluice__job_model(json_t **entry, const sluice_inspect_job *job, const char *path, sluice_error *err);
 /* SLUICE_INTERRUPTED when the caller asked to stop. */
