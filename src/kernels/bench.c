@@ -75,12 +75,12 @@ sluice_status sluice_bench_machine_run(sluice_bench_machine *out, sluice_error *
 typedef struct named_case {
     const char *name;
     const sluice__kernel_case *c;
-    bool vectorised; /* has versions beside the reference */
+    int versions; /* beside the reference */
 } named_case;
-enum { VERSIONS_NONE, VERSIONS_BOTH, VERSIONS_VNNI };
+enum { VERSIONS_NONE, VERSIONS_BOTH, VERSIONS_VNNI, VERSIONS_BF16 };
 static const named_case cases[] = {
 #define KERNEL(name, versions, result, parameters)                                                                 \
-    {#name, &sluice__case_##name, VERSIONS_##versions != VERSIONS_NONE},
+    {#name, &sluice__case_##name, VERSIONS_##versions},
 #include "kernels/kernels.def"
 #undef KERNEL
 };
@@ -93,7 +93,17 @@ static const level levels[] = {
     {"ref", 0},
     {"avx2", SLUICE_CPU_AVX2},
     {"avx512", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512},
-    {"vnni", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512 | SLUICE_CPU_AVX512_VNNI}};
+    {"vnni", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512 | SLUICE_CPU_AVX512_VNNI},
+    {"bf16", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512 | SLUICE_CPU_AVX512_BF16}};
+
+/* Whether a kernel with these versions has one of its own at this level. */
+static bool has_version(int versions, const level *l) {
+    if (!l->flags) return true;
+    if (l->flags & SLUICE_CPU_AVX512_BF16) return versions == VERSIONS_BF16;
+    if (l->flags & SLUICE_CPU_AVX512_VNNI) return versions == VERSIONS_VNNI;
+    if (l->flags & SLUICE_CPU_AVX512) return versions == VERSIONS_BOTH;
+    return versions == VERSIONS_BOTH || versions == VERSIONS_VNNI;
+}
 
 static void free_operands(void **op) {
     for (int i = 0; i < SLUICE__CASE_OPERANDS; i++) sluice__free(op[i]);
@@ -129,7 +139,7 @@ sluice_status sluice_bench_kernels(double seconds, sluice_bench_fn fn, void *use
         double work = elements * (c->bytes > 0 ? c->bytes : 2 * (double)c->bench.depth);
         st = make_operands(op, c, err);
         for (size_t l = 0; st == SLUICE_OK && l < sizeof levels / sizeof *levels; l++) {
-            if (levels[l].flags & ~sluice_cpu_flags() || (levels[l].flags && !cases[i].vectorised)) continue;
+            if (levels[l].flags & ~sluice_cpu_flags() || !has_version(cases[i].versions, &levels[l])) continue;
             sluice__kernels k;
             sluice__kernels_choose(&k, levels[l].flags);
             double best = case_seconds(c, &k, op, seconds);

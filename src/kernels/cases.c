@@ -352,3 +352,30 @@ const sluice__kernel_case sluice__case_widen_f16 = {
     "nn", 1, FINITE_INPUTS, TOLERANCE_EXACT, 0, 0, 6, {16, 1024, 0, 0}, prepare_f16, run_widen_f16};
 const sluice__kernel_case sluice__case_widen_bf16 = {
     "nn", 1, FINITE_INPUTS, TOLERANCE_EXACT, 0, 0, 6, {16, 1024, 0, 0}, prepare_bf16, run_widen_bf16};
+
+/* bf16 numbers lie two to an element; an odd count leaves half of the last one alone. */
+static void run_bf16_from_f32(table *k, shape *s, void **op) { k->bf16_from_f32(op[0], op[1], count_of(s)); }
+static void prepare_bf16_from_f32(shape *s, void **op) { memset(op[0], 0, (size_t)count_of(s) * sizeof(float)); }
+const sluice__kernel_case sluice__case_bf16_from_f32 = {
+    "nn", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 6, {16, 1024, 0, 0}, prepare_bf16_from_f32, run_bf16_from_f32};
+
+static void run_bf16_round(table *k, shape *s, void **op) { k->bf16_round_f32(op[0], op[1], count_of(s)); }
+const sluice__kernel_case sluice__case_bf16_round_f32 = {
+    "nn", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 8, {16, 1024, 0, 0}, NULL, run_bf16_round};
+
+/* variant: bit 0 A transposed, bit 1 B transposed, bit 2 accumulate, bits 3 and 4 A and B stored as bf16 (then the first half
+ * of the operand is the matrix) */
+static void run_gemm_bf16(table *k, shape *s, void **op) {
+    static _Alignas(64) float scratch[SLUICE__BF16_SCRATCH];
+    bool ta = s->variant & 1, tb = s->variant & 2;
+    sluice__bf16_product p = {.trans_a = ta, .trans_b = tb, .accumulate = s->variant & 4, .m = s->rows, .n = s->dim,
+                              .k = s->depth, .a = {op[1], ta ? s->rows : s->depth, s->variant & 8},
+                              .b = {op[2], tb ? s->depth : s->dim, s->variant & 16}, .c = op[0], .ldc = s->dim};
+    k->gemm_bf16(&p, scratch);
+}
+static void prepare_gemm_bf16(shape *s, void **op) {
+    if (s->variant & 8) make_halves(op[1], s->rows * s->depth, true);
+    if (s->variant & 16) make_halves(op[2], s->dim * s->depth, true);
+}
+const sluice__kernel_case sluice__case_gemm_bf16 = {
+    "nab", 32, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {512, 256, 64, 2}, prepare_gemm_bf16, run_gemm_bf16};

@@ -115,17 +115,24 @@ void sluice__gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
     else onednn_split(&p);
 }
 
-static void add_bias(float *y, int64_t y_stride, const float *bias, int64_t rows, int64_t out) {
+void sluice__bias_forward(float *y, int64_t y_stride, const float *bias, int64_t rows, int64_t out) {
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * out), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) k->add_f32(y + r * y_stride, bias, out);
     });
 }
 
+void sluice__bias_backward(float *dbias, const float *dy, int64_t dy_stride, int64_t rows, int64_t out) {
+    const sluice__kernels *k = sluice__kernels_now();
+    SLUICE__SPLIT(
+        sluice__team(rows * out), out, 16,
+        k->column_sums_f32(dbias + range.begin, dy + range.begin, dy_stride, rows, range.end - range.begin));
+}
+
 void sluice__linear_forward(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w,
                             const float *bias, int64_t rows, int64_t out, int64_t in) {
     sluice__gemm_f32(false, true, rows, out, in, 1, x, x_stride, w, in, 0, y, y_stride);
-    if (bias) add_bias(y, y_stride, bias, rows, out);
+    if (bias) sluice__bias_forward(y, y_stride, bias, rows, out);
 }
 
 void sluice__linear_backward_input(float *dx, int64_t dx_stride, const float *dy, int64_t dy_stride, const float *w,
@@ -136,9 +143,5 @@ void sluice__linear_backward_input(float *dx, int64_t dx_stride, const float *dy
 void sluice__linear_backward_weight(float *dw, float *dbias, const float *dy, int64_t dy_stride, const float *x,
                                     int64_t x_stride, int64_t rows, int64_t out, int64_t in) {
     sluice__gemm_f32(true, false, out, in, rows, 1, dy, dy_stride, x, x_stride, 1, dw, in);
-    if (!dbias) return;
-    const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(
-        sluice__team(rows * out), out, 16,
-        k->column_sums_f32(dbias + range.begin, dy + range.begin, dy_stride, rows, range.end - range.begin));
+    if (dbias) sluice__bias_backward(dbias, dy, dy_stride, rows, out);
 }

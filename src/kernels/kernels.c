@@ -12,9 +12,12 @@
 #define CHOOSE_VNNI(name)                                                                          \
     if (cpu & SLUICE_CPU_AVX2) k->name = sluice_##name##_avx2;                                     \
     if (cpu & SLUICE_CPU_AVX512 && cpu & SLUICE_CPU_AVX512_VNNI) k->name = sluice_##name##_vnni;
+#define CHOOSE_BF16(name)                                                                          \
+    if (cpu & SLUICE_CPU_AVX512_BF16) k->name = sluice_##name##_avx512bf16;
 #else
 #define CHOOSE_BOTH(name)
 #define CHOOSE_VNNI(name)
+#define CHOOSE_BF16(name)
 #endif
 #define CHOOSE_NONE(name)
 

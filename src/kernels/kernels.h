@@ -3,6 +3,7 @@
  * sluice_<op>_<dtype>_<isa>; the plain C reference ends in _ref. The list is kernels.def. */
 #ifndef SLUICE_KERNELS_KERNELS_H
 #define SLUICE_KERNELS_KERNELS_H
+#include "kernels/bf16.h"
 #include "kernels/gate.h"
 #include "kernels/ops.h"
 #include "kernels/quant_linear.h"
@@ -31,9 +32,11 @@ typedef struct sluice__kernels {
 #define SLUICE__PROTO_VNNI(name, result, parameters)                                               \
     result sluice_##name##_avx2 parameters;                                                        \
     result sluice_##name##_vnni parameters;
+#define SLUICE__PROTO_BF16(name, result, parameters) result sluice_##name##_avx512bf16 parameters;
 #else
 #define SLUICE__PROTO_BOTH(name, result, parameters)
 #define SLUICE__PROTO_VNNI(name, result, parameters)
+#define SLUICE__PROTO_BF16(name, result, parameters)
 #endif
 #define SLUICE__PROTO_NONE(name, result, parameters)
 #define KERNEL(name, versions, result, parameters)                                                 \

@@ -7,10 +7,23 @@
 #define SLUICE_KERNELS_OPS_H
 #include <stdbool.h>
 #include <stdint.h>
+#include "kernels/bf16.h"
 
 /* C = alpha * op(A) op(B) + beta * C.   op(A): [m,k], op(B): [k,n], C: [m,n].   beta 0 does not read C. */
 void sluice__gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                       int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
+/* C (+)= op(A) op(B) of matrices that count as bf16, sums in fp32. Native where the CPU multiplies bf16; elsewhere a product
+ * of rounded floats, the same but for the order of sums. */
+void sluice__gemm_bf16(const sluice__bf16_product *p);
+
+/* y = bf16(x), rows with strides;  y = the float nearest to x that bf16 holds, y may be x. */
+void sluice__to_bf16(sluice__bf16 *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t rows, int64_t width);
+void sluice__round_bf16(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t rows, int64_t width);
+
+/* dbias += column sums of dy;  y += bias in every row. */
+void sluice__bias_backward(float *dbias, const float *dy, int64_t dy_stride, int64_t rows, int64_t out);
+void sluice__bias_forward(float *y, int64_t y_stride, const float *bias, int64_t rows, int64_t out);
 
 /* y = x W^T + bias.   x: [rows,in], W: [out,in], bias: [out] or NULL, y: [rows,out]. */
 void sluice__linear_forward(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w,

@@ -23,12 +23,12 @@ static const float guard_value = -12345.675f;
 typedef struct named_case {
     const char *name;
     const sluice__kernel_case *c;
-    bool vectorised; /* has versions beside the reference */
+    int versions; /* beside the reference */
 } named_case;
-enum { VERSIONS_NONE, VERSIONS_BOTH, VERSIONS_VNNI };
+enum { VERSIONS_NONE, VERSIONS_BOTH, VERSIONS_VNNI, VERSIONS_BF16 };
 static const named_case cases[] = {
 #define KERNEL(name, versions, result, parameters)                                                                 \
-    {#name, &sluice__case_##name, VERSIONS_##versions != VERSIONS_NONE},
+    {#name, &sluice__case_##name, VERSIONS_##versions},
 #include "kernels/kernels.def"
 #undef KERNEL
 };
@@ -42,7 +42,17 @@ static const level levels[] = {
     {"ref", 0},
     {"avx2", SLUICE_CPU_AVX2},
     {"avx512", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512},
-    {"vnni", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512 | SLUICE_CPU_AVX512_VNNI}};
+    {"vnni", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512 | SLUICE_CPU_AVX512_VNNI},
+    {"bf16", SLUICE_CPU_AVX2 | SLUICE_CPU_AVX512 | SLUICE_CPU_AVX512_BF16}};
+
+/* Whether a kernel with these versions has one of its own at this level. */
+static bool has_version(int versions, const level *l) {
+    if (!l->flags) return true;
+    if (l->flags & SLUICE_CPU_AVX512_BF16) return versions == VERSIONS_BF16;
+    if (l->flags & SLUICE_CPU_AVX512_VNNI) return versions == VERSIONS_VNNI;
+    if (l->flags & SLUICE_CPU_AVX512) return versions == VERSIONS_BOTH;
+    return versions == VERSIONS_BOTH || versions == VERSIONS_VNNI;
+}
 
 static sluice__rng rng;
 
@@ -194,10 +204,10 @@ static void every_version_agrees_with_the_reference(void **state) {
         if (levels[l].flags & ~sluice_cpu_detect()) continue;
         sluice__kernels_choose(&k, levels[l].flags);
         for (int i = 0; i < CASES; i++) {
-            if (!cases[i].vectorised) continue;
+            if (!has_version(cases[i].versions, &levels[l])) continue;
             verdict v = check(&k, &ref, cases[i].c);
             const char *word = v.worst <= 1 ? "PASS" : v.worst <= MARGIN ? "MARGINAL" : "FAIL";
-            printf("%-24s %-7s seed %-4llu runs %-5ld residual %-9.3g %s", cases[i].name, levels[l].name,
+            printf("%-24s %-10s seed %-4llu runs %-5ld residual %-9.3g %s", cases[i].name, levels[l].name,
                    (unsigned long long)rng.seed, v.runs, v.worst, word);
             if (v.worst > 1)
                 printf("  (rows %lld dim %lld depth %lld variant %d input %u)", (long long)v.shape.rows,
@@ -254,7 +264,7 @@ static void bench_case(const named_case *n) {
     double work = (double)(c->bench.rows * c->bench.dim) * (c->bytes > 0 ? c->bytes : 2 * (double)c->bench.depth);
     printf("%-24s", n->name);
     for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
-        if (levels[l].flags & ~sluice_cpu_detect() || (levels[l].flags && !n->vectorised)) continue;
+        if (levels[l].flags & ~sluice_cpu_detect() || !has_version(n->versions, &levels[l])) continue;
         sluice__kernels k;
         sluice__kernels_choose(&k, levels[l].flags);
         printf("  %s %8.2f", levels[l].name, work / seconds_per_call(c, &k, op) / 1e9);
