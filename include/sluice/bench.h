@@ -36,22 +36,23 @@ sluice_status sluice_bench_products(double seconds, sluice_bench_fn fn, void *us
 typedef struct sluice_bench_train_params {
     const char *shape; /* "124M:4x64": model (124M, small) : windows x tokens */
     const char *gates; /* comma-separated list of none, headwise, elementwise */
-    int steps, warmup; /* timed steps and steps before them, of every gate, in turn */
+    const char *dtypes; /* comma-separated list of float32, bf16 */
+    int steps, warmup; /* timed steps and steps before them, of every gate and dtype, in turn */
 } sluice_bench_train_params;
-sluice_bench_train_params sluice_bench_train_default(void); /* 124M:4x64, all three gates, 8 steps, 2 warmup */
+sluice_bench_train_params sluice_bench_train_default(void); /* 124M:4x64, all three gates, float32, 8 steps, 2 warmup */
 /* What sluice_bench_train would refuse: words it does not know, counts, models that do not fit into memory together. */
 sluice_status sluice_bench_train_check(const sluice_bench_train_params *p, sluice_error *err);
 
 typedef struct sluice_bench_train_row {
-    const char *shape, *gate;
+    const char *shape, *gate, *dtype;
     int64_t parameters, tokens; /* of the model; of one step */
     double best_seconds, median_seconds;   /* of a step */
     double flops;                          /* of its matrix products, causal attention counted as half a square */
     double adamw_seconds, adamw_gbs;       /* best; at 28 bytes a parameter */
 } sluice_bench_train_row;
-enum { SLUICE_BENCH_GATES = 3 };
-/* rows receives one entry per gate (at most SLUICE_BENCH_GATES), *count their number. All gates are held in memory
- * at once and take turns, so that a slow moment of the machine hits all of them. */
+enum { SLUICE_BENCH_GATES = 3, SLUICE_BENCH_DTYPES = 2, SLUICE_BENCH_ROWS = 6 };
+/* rows receives one entry per dtype and gate (at most SLUICE_BENCH_ROWS), *count their number; gates of one dtype are next to
+ * each other. All are held in memory at once and take turns, so that a slow moment of the machine hits all of them. */
 sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_bench_train_row *rows, int *count,
                                  sluice_error *err);
 

@@ -12,7 +12,7 @@ static const char *const default_shapes[] = {"124M:4x64", "124M:4x256", "124M:1x
 typedef struct options {
     cli_common common;
     double seconds;
-    char *shape, *gates;
+    char *shape, *gates, *dtypes;
     int steps, warmup;
 } options;
 
@@ -74,22 +74,24 @@ static int bench_kernels(const options *o, sluice_error *err) {
                                 products.rows));
 }
 
-/* base: the row without gate, NULL for that row itself and when there is none. */
+/* base: what the row is compared with, NULL: nothing. Without a gate of the same dtype; or the same gate in another. */
 static void print_train_row(const sluice_bench_train_row *r, const sluice_bench_machine *m,
                             const sluice_bench_train_row *base) {
     double floor = 28.0 * (double)r->parameters / m->copy_gbs / 1e9;
-    printf("%-13s %-12s %8.1f tok/s (median %.1f)  %5.1f %% of peak  step %.1f ms  AdamW %.1f ms = %.2f x floor",
-           r->shape, r->gate, (double)r->tokens / r->best_seconds, (double)r->tokens / r->median_seconds,
+    printf("%-13s %-12s %-8s %8.1f tok/s (median %.1f)  %5.1f %% of peak  step %.1f ms  AdamW %.1f ms = %.2f x floor",
+           r->shape, r->gate, r->dtype, (double)r->tokens / r->best_seconds, (double)r->tokens / r->median_seconds,
            100 * r->flops / r->best_seconds / 1e9 / m->gemm_gflops, 1e3 * r->best_seconds, 1e3 * r->adamw_seconds,
            r->adamw_seconds / floor);
-    if (base)
+    if (base && strcmp(base->gate, r->gate) == 0)
+        printf("  %.2f x %s", base->best_seconds / r->best_seconds, base->dtype);
+    else if (base)
         printf("  %+.1f %% time for %+.1f %% products", 100 * (r->best_seconds / base->best_seconds - 1),
                100 * (r->flops / base->flops - 1));
     printf("\n");
 }
 
 static json_t *train_row_json(const sluice_bench_train_row *r, const sluice_bench_machine *m) {
-    return json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "shape", r->shape, "gate", r->gate,
+    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "shape", r->shape, "gate", r->gate, "dtype", r->dtype,
                      "parameters", (json_int_t)r->parameters, "tokens_per_second",
                      (double)r->tokens / r->best_seconds, "tokens_per_second_median",
                      (double)r->tokens / r->median_seconds, "step_ms", 1e3 * r->best_seconds, "share_of_gemm_peak",
@@ -97,11 +99,19 @@ static json_t *train_row_json(const sluice_bench_train_row *r, const sluice_benc
                      "adamw_over_floor", r->adamw_seconds * m->copy_gbs * 1e9 / (28.0 * (double)r->parameters));
 }
 
+static const sluice_bench_train_row *base_of(const sluice_bench_train_row *r, int i) {
+    for (int j = 0; j < i; j++)
+        if (!strcmp(r[j].dtype, r[i].dtype) && !strcmp(r[j].gate, "none")) return &r[j];
+    for (int j = 0; j < i; j++)
+        if (!strcmp(r[j].gate, r[i].gate)) return &r[j];
+    return NULL;
+}
+
 /* One shape: the machine again, right before, then its gates in turn. */
 static sluice_status bench_shape(const options *o, const char *shape, json_t *rows, sluice_bench_machine *m,
                                  sluice_error *err) {
-    sluice_bench_train_params p = {shape, o->gates, o->steps, o->warmup};
-    sluice_bench_train_row r[SLUICE_BENCH_GATES];
+    sluice_bench_train_params p = {shape, o->gates, o->dtypes, o->steps, o->warmup};
+    sluice_bench_train_row r[SLUICE_BENCH_ROWS];
     sluice_bench_machine after;
     int count;
     sluice_status st = sluice_bench_train_check(&p, err);
@@ -113,9 +123,8 @@ static sluice_status bench_shape(const options *o, const char *shape, json_t *ro
     if (after.copy_gbs > m->copy_gbs) m->copy_gbs = after.copy_gbs;
     if (!rows) print_machine(m);
     for (int i = 0; i < count; i++) {
-        bool compare = i > 0 && !strcmp(r[0].gate, "none");
         if (rows) json_array_append_new(rows, train_row_json(&r[i], m));
-        else print_train_row(&r[i], m, compare ? &r[0] : NULL);
+        else print_train_row(&r[i], m, base_of(r, i));
     }
     return SLUICE_OK;
 }
@@ -136,7 +145,7 @@ static int bench_train(const options *o, sluice_error *err) {
 
 int cmd_bench(int argc, const char **argv) {
     options o = {.seconds = 0.2, .gates = NULL, .steps = 8, .warmup = 2};
-    char *gates = NULL;
+    char *gates = NULL, *dtypes = NULL;
     struct poptOption table[] = {
         {"seconds", '\0', POPT_ARG_DOUBLE | POPT_ARGFLAG_SHOW_DEFAULT, &o.seconds, 0,
          "kernels: time to try each kernel and product", "S"},
@@ -146,6 +155,8 @@ int cmd_bench(int argc, const char **argv) {
          "SHAPE"},
         {"gates", '\0', POPT_ARG_STRING, &gates, 0,
          "train: comma-separated list of none, headwise, elementwise (default: all three)", "LIST"},
+        {"dtype", '\0', POPT_ARG_STRING, &dtypes, 0,
+         "train: comma-separated list of float32, bf16 (default: float32)", "LIST"},
         {"steps", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.steps, 0, "train: timed steps of each", "N"},
         {"warmup", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.warmup, 0,
          "train: steps before timing starts", "N"},
@@ -156,12 +167,13 @@ int cmd_bench(int argc, const char **argv) {
         argc, argv, table, "kernels|train [OPTIONS]",
         "Measures this machine. `kernels`: the peak of matrix products, the copy bandwidth, every kernel in "
         "every version, the products of training and decoding. `train`: training steps of fixed models, in "
-        "tokens a second, as a share of the peak measured in the same run, with and without gates in turn.",
+        "tokens a second, as a share of the peak measured in the same run, with and without gates, in fp32 and bf16, in turn.",
         "  sluice bench kernels\n  sluice bench train --threads 2 --shape 124M:4x64 --json", &rc);
     if (!ctx) return rc;
     sluice_error err = {0};
     const char *what = poptGetArg(ctx), *more = poptGetArg(ctx);
     o.gates = gates ? gates : "none,headwise,elementwise";
+    o.dtypes = dtypes ? dtypes : "float32";
     if (!what || more || (strcmp(what, "kernels") && strcmp(what, "train")))
         rc = cli_usage("bench", "found %s, expected kernels or train", more ? more : what ? what : "nothing");
     else if (!(o.seconds > 0 && o.seconds <= 3600))
@@ -169,6 +181,7 @@ int cmd_bench(int argc, const char **argv) {
     else if ((rc = cli_start(&o.common)) == CLI_OK)
         rc = !strcmp(what, "train") ? bench_train(&o, &err) : bench_kernels(&o, &err);
     free(gates);
+    free(dtypes);
     free(o.shape);
     free(o.common.cpu);
     poptFreeContext(ctx);

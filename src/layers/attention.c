@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/ops.h"
 #include "layers/cache.h"
+#include "layers/dense.h"
 #include "layers/gate.h"
 #include "layers/probing.h"
 #include "layers/switch_head.h"
@@ -251,11 +252,30 @@ static void force_gate(const context *c) {
         memcpy(g.data + r * g.stride_token, score, (size_t)c->sizes.gate_rows * sizeof *score);
 }
 
-static void project(const context *c, const float *x, const operands *o) {
+static void round_heads(const context *c, sluice_strided x, int heads) {
+    const sluice__pass *pass = c->pass;
+    for (int b = 0; b < pass->batch; b++)
+        sluice__dense_round(pass, x.data + b * x.stride_batch, x.stride_token, pass->seq_len,
+                            (int64_t)heads * c->spec->head_dim);
+}
+
+/* In bf16: what the projections give, and what attention multiplies, is rounded. */
+static void round_factors(const context *c, const operands *o) {
+    if (!c->pass->ws->bf16) return;
+    sluice_strided v = source_of(c, SLUICE_GATE_VALUE);
+    round_heads(c, o->q, c->spec->num_attention_heads);
+    round_heads(c, o->new_k, c->spec->num_key_value_heads);
+    if (v.data != projected_of(c, c->state->qkvg, SLUICE_GATE_VALUE).data)
+        round_heads(c, v, c->spec->num_key_value_heads);
+}
+
+static void project(const context *c, const float *x, sluice__bf16 *x_half, const operands *o) {
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     const sluice__attention_state *s = c->state;
     int64_t width = c->pass->config->hidden_size;
-    sluice__stack_forward(s->qkvg, s->stride, x, width, c->w->stacks.qkvg, c->w->qkv_bias, c->pass->rows);
+    sluice__dense_forward(c->pass, s->qkvg, s->stride, x, width, x_half, c->w->stacks.qkvg, c->w->qkv_bias,
+                          c->pass->rows);
+    sluice__dense_round(c->pass, s->qkvg, s->stride, c->pass->rows, projection_rows(c));
     force_gate(c);
     pick_maps(c);
     for (int i = 0; i < 3; i++) gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, inputs[i]));
@@ -264,6 +284,7 @@ static void project(const context *c, const float *x, const operands *o) {
         norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, o->q, s->q_rstd, source_of(c, SLUICE_GATE_QUERY));
     if (turned || c->pass->cache)
         norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, s->k_rstd, source_of(c, SLUICE_GATE_KEY));
+    round_factors(c, o);
     if (c->pass->cache)
         copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->spec->num_key_value_heads * c->spec->head_dim);
 }
@@ -363,18 +384,19 @@ static sluice_status emit_gate(const context *c) {
     return sluice__probe_gate(c->pass, c->layer, &call.g, call.logits, call.stride);
 }
 
-sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int layer, const float *x, float *out,
-                                              const sluice__attention_state *state) {
+sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int layer, const float *x, sluice__bf16 *x_half,
+                                              float *out, const sluice__attention_state *state) {
     context c = context_of(pass, layer, state);
     operands o = operands_of(&c);
     const float *ungated;
-    project(&c, x, &o);
+    project(&c, x, x_half, &o);
     SLUICE__TRY(attend(&c, &o, &ungated));
     SLUICE__TRY(output_steps(&c, ungated));
     SLUICE__TRY(emit_gate(&c));
     int64_t width = pass->config->hidden_size, inner = (int64_t)c.spec->num_attention_heads * c.spec->head_dim;
     float *projected = state->projected ? state->projected : out;
-    sluice__stack_forward(projected, width, state->y, inner, c.w->stacks.o_proj, c.w->o_bias, pass->rows);
+    sluice__dense_forward(pass, projected, width, state->y, inner, state->y_half, c.w->stacks.o_proj, c.w->o_bias,
+                          pass->rows);
     gate_at(&c, SLUICE_GATE_OUTPUT, inside(&c, out, 0, width, 0), inside(&c, projected, 0, width, 0));
     return SLUICE_OK;
 }
@@ -444,7 +466,8 @@ static sluice_status attend_back(const context *c) {
 }
 
 sluice_status sluice__attention_layer_backward(const sluice__pass *pass, int layer, const float *dout, const float *x,
-                                               float *dx, const sluice__attention_state *state) {
+                                               const sluice__bf16 *x_half, float *dx,
+                                               const sluice__attention_state *state) {
     context c = context_of(pass, layer, state);
     const sluice__layer_weights *g = &pass->ws->grads.layers[layer];
     const sluice__backward_state *b = &pass->ws->back;
@@ -454,12 +477,15 @@ sluice_status sluice__attention_layer_backward(const sluice__pass *pass, int lay
         gate_back(&c, SLUICE_GATE_OUTPUT, dx, dout, width, inside(&c, state->projected, 0, width, 0));
         dout = dx;
     }
-    sluice__linear_backward_weight(g->o_proj, g->o_bias, dout, width, state->y, inner, rows, width, inner);
-    sluice__linear_backward_input(b->dy, inner, dout, width, c.w->o_proj, rows, width, inner, false);
+    sluice__dense_backward_weight(pass, g->o_proj, g->o_bias, dout, width, state->y, inner, state->y_half, rows, width,
+                                  inner);
+    sluice__dense_backward_input(pass, b->dy, inner, dout, width, c.w->o_proj, rows, width, inner, false);
     output_steps_back(&c);
+    sluice__dense_round(pass, b->dy, inner, rows, inner);
     SLUICE__TRY(attend_back(&c));
     inputs_back(&c);
-    sluice__linear_backward_weight(g->qkvg, g->qkv_bias, b->dqkvg, state->stride, x, width, rows, out_rows, width);
-    sluice__linear_backward_input(dx, width, b->dqkvg, state->stride, c.w->qkvg, rows, out_rows, width, false);
+    sluice__dense_backward_weight(pass, g->qkvg, g->qkv_bias, b->dqkvg, state->stride, x, width, x_half, rows, out_rows,
+                                  width);
+    sluice__dense_backward_input(pass, dx, width, b->dqkvg, state->stride, c.w->qkvg, rows, out_rows, width, false);
     return SLUICE_OK;
 }

@@ -2,35 +2,36 @@
 /* SwiGLU: gate and up lie behind each other, so that one GEMM reads the input once. Without a gate matrix (GELU) there is
  * the up matrix alone, and gate_up of the state holds what it gives. */
 #include "layers/mlp.h"
-#include "kernels/ops.h"
+#include "layers/dense.h"
 
 /* Rows of the matrix that reads the input. */
 static int64_t inner_rows(const sluice_layer_spec *l) {
     return (l->mlp_gelu ? 1 : 2) * (int64_t)l->intermediate_size;
 }
 
-void sluice__mlp_forward(const sluice__pass *pass, int layer, const float *x, float *out,
+void sluice__mlp_forward(const sluice__pass *pass, int layer, const float *x, sluice__bf16 *x_half, float *out,
                          const sluice__mlp_state *state) {
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[layer];
     const sluice_layer_spec *l = &pass->config->layers[layer];
     int64_t rows = pass->rows, width = pass->config->hidden_size, inner = l->intermediate_size, both = inner_rows(l);
-    sluice__stack_forward(state->gate_up, both, x, width, w->stacks.gate_up, NULL, rows);
+    sluice__dense_forward(pass, state->gate_up, both, x, width, x_half, w->stacks.gate_up, NULL, rows);
     if (l->mlp_gelu) sluice__gelu_forward(state->act, state->gate_up, rows * inner, false);
     else sluice__swiglu_forward(state->act, state->gate_up, rows, inner);
-    sluice__stack_forward(out, width, state->act, inner, w->stacks.down, NULL, rows);
+    sluice__dense_forward(pass, out, width, state->act, inner, state->act_half, w->stacks.down, NULL, rows);
 }
 
-void sluice__mlp_backward(const sluice__pass *pass, int layer, const float *dout, const float *x, float *dx,
-                          const sluice__mlp_state *state) {
+void sluice__mlp_backward(const sluice__pass *pass, int layer, const float *dout, const float *x,
+                          const sluice__bf16 *x_half, float *dx, const sluice__mlp_state *state) {
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[layer];
     const sluice__layer_weights *g = &pass->ws->grads.layers[layer];
     const sluice__backward_state *b = &pass->ws->back;
     const sluice_layer_spec *l = &pass->config->layers[layer];
     int64_t rows = pass->rows, width = pass->config->hidden_size, inner = l->intermediate_size, both = inner_rows(l);
-    sluice__linear_backward_weight(g->down, NULL, dout, width, state->act, inner, rows, width, inner);
-    sluice__linear_backward_input(b->dact, inner, dout, width, w->down, rows, width, inner, false);
+    sluice__dense_backward_weight(pass, g->down, NULL, dout, width, state->act, inner, state->act_half, rows, width,
+                                  inner);
+    sluice__dense_backward_input(pass, b->dact, inner, dout, width, w->down, rows, width, inner, false);
     if (l->mlp_gelu) sluice__gelu_backward(b->dgate_up, b->dact, state->gate_up, rows * inner, false);
     else sluice__swiglu_backward(b->dgate_up, b->dact, state->gate_up, rows, inner);
-    sluice__linear_backward_weight(g->gate_up, NULL, b->dgate_up, both, x, width, rows, both, width);
-    sluice__linear_backward_input(dx, width, b->dgate_up, both, w->gate_up, rows, both, width, false);
+    sluice__dense_backward_weight(pass, g->gate_up, NULL, b->dgate_up, both, x, width, x_half, rows, both, width);
+    sluice__dense_backward_input(pass, dx, width, b->dgate_up, both, w->gate_up, rows, both, width, false);
 }

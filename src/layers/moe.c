@@ -7,6 +7,7 @@
 #include "layers/moe.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "layers/dense.h"
 #include "layers/routing.h"
 #include <string.h>
 
@@ -71,24 +72,25 @@ static void expert_forward(const context *c, int e) {
     if (!n) return;
     float *gate_up = s->gate_up + at * 2 * inner, *act = s->act + at * inner;
     const sluice__layer_stacks *w = &c->w->stacks;
-    sluice__stack_forward(gate_up, 2 * inner, s->x + at * width, width, sluice__of_expert(w->expert_gate_up, e), NULL,
-                          n);
+    sluice__dense_forward(c->pass, gate_up, 2 * inner, s->x + at * width, width, NULL,
+                          sluice__of_expert(w->expert_gate_up, e), NULL, n);
     sluice__swiglu_forward(act, gate_up, n, inner);
-    sluice__stack_forward(s->y + at * width, width, act, inner, sluice__of_expert(w->expert_down, e), NULL, n);
+    sluice__dense_forward(c->pass, s->y + at * width, width, act, inner, NULL, sluice__of_expert(w->expert_down, e), NULL,
+                          n);
 }
 
 /* out += [score] * shared(x); s->y is free by now. */
 static void shared_forward(const context *c, const float *x, float *out) {
     const sluice__moe_state *s = c->s;
     int64_t rows = c->rows, width = c->width, inner = c->shared;
-    sluice__stack_forward(s->shared_gate_up, 2 * inner, x, width, c->w->stacks.shared_gate_up, NULL, rows);
+    sluice__dense_forward(c->pass, s->shared_gate_up, 2 * inner, x, width, NULL, c->w->stacks.shared_gate_up, NULL, rows);
     sluice__swiglu_forward(s->shared_act, s->shared_gate_up, rows, inner);
-    sluice__stack_forward(s->y, width, s->shared_act, inner, c->w->stacks.shared_down, NULL, rows);
+    sluice__dense_forward(c->pass, s->y, width, s->shared_act, inner, NULL, c->w->stacks.shared_down, NULL, rows);
     if (!s->shared_score) {
         sluice__add(out, s->y, rows * width);
         return;
     }
-    sluice__stack_forward(s->shared_score, 1, x, width, c->w->stacks.shared_gate, NULL, rows);
+    sluice__dense_forward(c->pass, s->shared_score, 1, x, width, NULL, c->w->stacks.shared_gate, NULL, rows);
     sluice__kernels_now()->sigmoid_f32(s->shared_score, s->shared_score, rows);
     SLUICE__SPLIT(sluice__team(rows * width), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++)
@@ -143,14 +145,14 @@ static void expert_backward(const context *c, const sluice__layer_weights *g, in
     float *d = b->moe_d + at * width, *dact = b->dact + at * inner, *dgate_up = b->dgate_up + at * 2 * inner;
     const float *act = s->act + at * inner, *gate_up = s->gate_up + at * 2 * inner;
     int64_t down = e * inner * width, up = 2 * down;
-    sluice__linear_backward_input(dact, inner, d, width, c->w->expert_down + down, n, width, inner, false);
+    sluice__dense_backward_input(c->pass, dact, inner, d, width, c->w->expert_down + down, n, width, inner, false);
     scale_rows(b->dweight + at, b->dweight + at, act, dact, d, n, inner, width);
-    sluice__linear_backward_weight(g->expert_down + down, NULL, d, width, act, inner, n, width, inner);
+    sluice__dense_backward_weight(c->pass, g->expert_down + down, NULL, d, width, act, inner, NULL, n, width, inner);
     sluice__swiglu_backward(dgate_up, dact, gate_up, n, inner);
-    sluice__linear_backward_weight(g->expert_gate_up + up, NULL, dgate_up, 2 * inner, b->moe_x + at * width, width,
-                                   n, 2 * inner, width);
-    sluice__linear_backward_input(d, width, dgate_up, 2 * inner, c->w->expert_gate_up + up, n, 2 * inner, width,
-                                  false);
+    sluice__dense_backward_weight(c->pass, g->expert_gate_up + up, NULL, dgate_up, 2 * inner, b->moe_x + at * width,
+                                  width, NULL, n, 2 * inner, width);
+    sluice__dense_backward_input(c->pass, d, width, dgate_up, 2 * inner, c->w->expert_gate_up + up, n, 2 * inner, width,
+                                 false);
 }
 
 /* dx += gradient by way of the shared expert; moe_d and dprob are free by now. */
@@ -159,21 +161,23 @@ static void shared_backward(const context *c, const sluice__layer_weights *g, co
     const sluice__moe_state *s = c->s;
     const sluice__backward_state *b = &c->pass->ws->back;
     int64_t rows = c->rows, width = c->width, inner = c->shared;
-    sluice__linear_backward_input(b->dact, inner, dout, width, c->w->shared_down, rows, width, inner, false);
+    sluice__dense_backward_input(c->pass, b->dact, inner, dout, width, c->w->shared_down, rows, width, inner, false);
     if (s->shared_score) {
         float *dscore = b->dprob, *scaled = b->moe_d;
         memcpy(scaled, dout, (size_t)(rows * width) * sizeof *scaled);
         scale_rows(dscore, s->shared_score, s->shared_act, b->dact, scaled, rows, inner, width);
         for (int64_t r = 0; r < rows; r++) dscore[r] *= s->shared_score[r] * (1 - s->shared_score[r]);
-        sluice__linear_backward_weight(g->shared_gate, NULL, dscore, 1, x, width, rows, 1, width);
-        sluice__linear_backward_input(dx, width, dscore, 1, c->w->shared_gate, rows, 1, width, true);
+        sluice__dense_backward_weight(c->pass, g->shared_gate, NULL, dscore, 1, x, width, NULL, rows, 1, width);
+        sluice__dense_backward_input(c->pass, dx, width, dscore, 1, c->w->shared_gate, rows, 1, width, true);
         dout = scaled;
     }
-    sluice__linear_backward_weight(g->shared_down, NULL, dout, width, s->shared_act, inner, rows, width, inner);
+    sluice__dense_backward_weight(c->pass, g->shared_down, NULL, dout, width, s->shared_act, inner, NULL, rows, width,
+                                  inner);
     sluice__swiglu_backward(b->dgate_up, b->dact, s->shared_gate_up, rows, inner);
-    sluice__linear_backward_weight(g->shared_gate_up, NULL, b->dgate_up, 2 * inner, x, width, rows, 2 * inner, width);
-    sluice__linear_backward_input(dx, width, b->dgate_up, 2 * inner, c->w->shared_gate_up, rows, 2 * inner, width,
-                                  true);
+    sluice__dense_backward_weight(c->pass, g->shared_gate_up, NULL, b->dgate_up, 2 * inner, x, width, NULL, rows,
+                                  2 * inner, width);
+    sluice__dense_backward_input(c->pass, dx, width, b->dgate_up, 2 * inner, c->w->shared_gate_up, rows, 2 * inner, width,
+                                 true);
 }
 
 void sluice__moe_backward(const sluice__pass *pass, int layer, const float *dout, const float *x, float *dx,

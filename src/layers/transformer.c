@@ -112,14 +112,14 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
     const sluice__layer_state *s = &pass->ws->layers[i];
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[i];
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_IN, i, s->x1));
-    SLUICE__TRY(sluice__attention_layer_forward(pass, i, s->x1, s->attention_out.raw, &s->attention));
+    SLUICE__TRY(sluice__attention_layer_forward(pass, i, s->x1, s->x1_half, s->attention_out.raw, &s->attention));
     sluice__branch_forward(pass, i, w->post_self_attn_norm, &s->attention_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_OUT, i, s->attention_out.out));
     add_norm(pass, s->h_mid, s->x2, s->rstd2, s->h_in, s->attention_out.out, w->post_attention_norm);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_RESID_ATTN, i, s->h_mid));
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_IN, i, s->x2));
     if (pass->config->layers[i].moe.num_experts) sluice__moe_forward(pass, i, s->x2, s->mlp_out.raw, &s->moe);
-    else sluice__mlp_forward(pass, i, s->x2, s->mlp_out.raw, &s->mlp);
+    else sluice__mlp_forward(pass, i, s->x2, s->x2_half, s->mlp_out.raw, &s->mlp);
     SLUICE__TRY(sluice__probe_ffn(pass, i, s));
     sluice__branch_forward(pass, i, w->post_mlp_norm, &s->mlp_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_OUT, i, s->mlp_out.out));
@@ -201,10 +201,10 @@ static sluice_status layer_backward(const sluice__pass *pass, int i) {
     const sluice__backward_state *b = &pass->ws->back;
     const float *d = sluice__branch_backward(pass, i, w->post_mlp_norm, g->post_mlp_norm, b->dh, &s->mlp_out);
     if (pass->config->layers[i].moe.num_experts) sluice__moe_backward(pass, i, d, s->x2, b->dx, &s->moe);
-    else sluice__mlp_backward(pass, i, d, s->x2, b->dx, &s->mlp);
+    else sluice__mlp_backward(pass, i, d, s->x2, s->x2_half, b->dx, &s->mlp);
     norm_backward(pass, g->post_attention_norm, s->h_mid, w->post_attention_norm, s->rstd2, true);
     d = sluice__branch_backward(pass, i, w->post_self_attn_norm, g->post_self_attn_norm, b->dh, &s->attention_out);
-    SLUICE__TRY(sluice__attention_layer_backward(pass, i, d, s->x1, b->dx, &s->attention));
+    SLUICE__TRY(sluice__attention_layer_backward(pass, i, d, s->x1, s->x1_half, b->dx, &s->attention));
     norm_backward(pass, g->input_norm, s->h_in, w->input_norm, s->rstd1, true);
     return SLUICE_OK;
 }

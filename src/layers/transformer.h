@@ -10,7 +10,11 @@
 
 /* Activations and scratch for passes of up to batch x seq_len tokens. One pass at a time; not shared by threads. */
 typedef struct sluice__workspace sluice__workspace;
-typedef enum sluice__mode { SLUICE__INFER, SLUICE__TRAIN } sluice__mode;
+typedef enum sluice__mode {
+    SLUICE__INFER,
+    SLUICE__TRAIN,
+    SLUICE__IN_BF16 = 2 /* or'ed to either: products of layers and head have factors rounded to bf16 (layers/dense.h) */
+} sluice__mode;
 sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model *model, int batch, int seq_len,
                                     sluice__mode mode, sluice_error *err);
 void sluice__workspace_free(sluice__workspace *ws);

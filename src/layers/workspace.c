@@ -36,11 +36,25 @@ static float *floats(arena *a, int64_t rows, int64_t width) {
     return take(a, rows, sluice__mul_size((size_t)width, sizeof(float)));
 }
 
+static sluice__bf16 *halves(arena *a, int64_t rows, int64_t width) {
+    return take(a, rows, sluice__mul_size((size_t)width, sizeof(sluice__bf16)));
+}
+
 typedef struct plan {
     const sluice_config *config;
     int64_t rows;
-    bool train;
+    bool train, bf16;
 } plan;
+
+static plan plan_of(const sluice_config *config, int64_t rows, sluice__mode mode) {
+    return (plan){config, rows, (mode & SLUICE__TRAIN) != 0, (mode & SLUICE__IN_BF16) != 0};
+}
+
+/* Floats of activations that layers share where each keeps a bf16 copy of its own. */
+typedef struct common {
+    bool on;            /* else layers have their own; the pointers do not say, they are NULL while counting */
+    float *x, *y, *act; /* [rows, D], [rows, H*d], [rows, F] of the largest layer */
+} common;
 
 static int64_t qkvg_rows(const sluice_config *c, int layer) {
     sluice__layer_sizes s = sluice__layer_sizes_of(c, layer);
@@ -62,10 +76,16 @@ static void take_gate(arena *a, const plan *p, int layer, sluice__attention_stat
 
 /* Steps between attention and output projection: in TRAIN each present one has a buffer, in INFER they work in
  * place. */
-static void take_output_steps(arena *a, const plan *p, const sluice_layer_spec *spec, sluice__attention_state *s) {
+static void take_output_steps(arena *a, const plan *p, const sluice_layer_spec *spec, const common *shared,
+                              sluice__attention_state *s) {
     int64_t heads = spec->num_attention_heads, width = heads * spec->head_dim;
     bool gated = spec->gate.position == SLUICE_GATE_SDPA, own = p->train;
-    s->y = floats(a, p->rows, width);
+    if (shared->on && (gated || spec->sdpa_norm || spec->sdpa_silu)) {
+        s->y = shared->y;
+        s->y_half = halves(a, p->rows, width);
+    } else {
+        s->y = floats(a, p->rows, width);
+    }
     s->o = s->normed = s->ungated = s->y;
     if (sluice__gate_is_fused(spec)) {
         s->o = own ? floats(a, p->rows, width) : NULL;
@@ -78,7 +98,7 @@ static void take_output_steps(arena *a, const plan *p, const sluice_layer_spec *
     s->norm_rstd = own && spec->sdpa_norm ? floats(a, p->rows, heads) : NULL;
 }
 
-static void take_attention(arena *a, const plan *p, int layer, sluice__attention_state *s) {
+static void take_attention(arena *a, const plan *p, int layer, const common *shared, sluice__attention_state *s) {
     const sluice_layer_spec *spec = &p->config->layers[layer];
     int64_t heads = spec->num_attention_heads, kv = spec->num_key_value_heads, dim = spec->head_dim;
     s->stride = padded(qkvg_rows(p->config, layer));
@@ -92,7 +112,7 @@ static void take_attention(arena *a, const plan *p, int layer, sluice__attention
         s->q_rstd = p->train ? floats(a, p->rows, heads) : NULL;
         s->k_rstd = p->train ? floats(a, p->rows, kv) : NULL;
     }
-    take_output_steps(a, p, spec, s);
+    take_output_steps(a, p, spec, shared, s);
     s->lse = p->train ? floats(a, p->rows, heads) : NULL;
 }
 
@@ -107,9 +127,11 @@ static void take_branch(arena *a, const plan *p, const sluice_layer_spec *spec, 
     s->rstd = p->train && norm ? floats(a, p->rows, 1) : NULL;
 }
 
-static void take_mlp(arena *a, const plan *p, const sluice_layer_spec *spec, sluice__mlp_state *s) {
+static void take_mlp(arena *a, const plan *p, const sluice_layer_spec *spec, const common *shared,
+                     sluice__mlp_state *s) {
     s->gate_up = floats(a, p->rows, 2 * (int64_t)spec->intermediate_size);
-    s->act = floats(a, p->rows, spec->intermediate_size);
+    s->act = shared->on ? shared->act : floats(a, p->rows, spec->intermediate_size);
+    s->act_half = shared->on ? halves(a, p->rows, spec->intermediate_size) : NULL;
 }
 
 static void take_moe(arena *a, const plan *p, const sluice_moe_spec *m, const sluice__moe_state *shared,
@@ -144,29 +166,52 @@ static sluice__moe_state take_moe_shared(arena *a, const plan *p) {
     return (sluice__moe_state){.x = x, .y = floats(a, p->rows, most * p->config->hidden_size)};
 }
 
-static void take_ffn(arena *a, const plan *p, const sluice_layer_spec *spec, const sluice__moe_state *shared,
-                     sluice__layer_state *s) {
-    if (spec->moe.num_experts) take_moe(a, p, &spec->moe, shared, &s->moe);
-    else take_mlp(a, p, spec, &s->mlp);
+static void take_ffn(arena *a, const plan *p, const sluice_layer_spec *spec, const sluice__moe_state *moe,
+                     const common *shared, sluice__layer_state *s) {
+    if (spec->moe.num_experts) take_moe(a, p, &spec->moe, moe, &s->moe);
+    else take_mlp(a, p, spec, shared, &s->mlp);
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static common take_common(arena *a, const plan *p) {
+    int64_t heads_dim = 0, inner = 0;
+    if (!p->train || !p->bf16) return (common){0};
+    for (int i = 0; i < p->config->num_hidden_layers; i++) {
+        const sluice_layer_spec *spec = &p->config->layers[i];
+        heads_dim = larger(heads_dim, (int64_t)spec->num_attention_heads * spec->head_dim);
+        if (!spec->moe.num_experts) inner = larger(inner, spec->intermediate_size);
+    }
+    common c = {.on = true, .x = floats(a, p->rows, p->config->hidden_size), .y = floats(a, p->rows, heads_dim)};
+    if (inner) c.act = floats(a, p->rows, inner);
+    return c;
+}
+
+/* What a norm gives to the products behind it. */
+static void take_normed(arena *a, const plan *p, const common *shared, bool factor_only, float **x, sluice__bf16 **half) {
+    bool share = shared->on && factor_only;
+    *x = share ? shared->x : floats(a, p->rows, p->config->hidden_size);
+    *half = share ? halves(a, p->rows, p->config->hidden_size) : NULL;
 }
 
 /* h_in, x1 and rstd1 of layer 0 and, after every branch, the next residual and its norm. */
 static void take_train(arena *a, const plan *p, sluice__workspace *ws, sluice__layer_state *layers) {
     int64_t width = p->config->hidden_size;
     float *temporary = floats(a, p->rows, width);
+    common shared = take_common(a, p);
     sluice__moe_state moe = take_moe_shared(a, p);
     for (int i = 0; i < p->config->num_hidden_layers; i++) {
         const sluice_layer_spec *spec = &p->config->layers[i];
         sluice__layer_state *s = &layers[i];
         s->h_in = floats(a, p->rows, width);
-        s->x1 = floats(a, p->rows, width);
+        take_normed(a, p, &shared, true, &s->x1, &s->x1_half);
         s->rstd1 = floats(a, p->rows, 1);
-        take_attention(a, p, i, &s->attention);
+        take_attention(a, p, i, &shared, &s->attention);
         take_branch(a, p, spec, temporary, &s->attention_out);
         s->h_mid = floats(a, p->rows, width);
-        s->x2 = floats(a, p->rows, width);
+        take_normed(a, p, &shared, !spec->moe.num_experts, &s->x2, &s->x2_half);
         s->rstd2 = floats(a, p->rows, 1);
-        take_ffn(a, p, spec, &moe, s);
+        take_ffn(a, p, spec, &moe, &shared, s);
         take_branch(a, p, spec, temporary, &s->mlp_out);
     }
     ws->h_out = floats(a, p->rows, width);
@@ -180,6 +225,7 @@ static void take_infer(arena *a, const plan *p, sluice__workspace *ws, sluice__l
     ws->x_out = floats(a, p->rows, width);
     ws->rstd_out = NULL;
     float *temporary = floats(a, p->rows, width);
+    const common none = {0};
     sluice__moe_state moe = take_moe_shared(a, p);
     size_t shared = a->at;
     for (int i = 0; i < p->config->num_hidden_layers; i++) {
@@ -191,9 +237,9 @@ static void take_infer(arena *a, const plan *p, sluice__workspace *ws, sluice__l
         take_branch(a, p, spec, temporary, &s->attention_out);
         take_branch(a, p, spec, temporary, &s->mlp_out);
         a->at = shared;
-        take_attention(a, p, i, &s->attention);
+        take_attention(a, p, i, &none, &s->attention);
         a->at = shared;
-        take_ffn(a, p, spec, &moe, s);
+        take_ffn(a, p, spec, &moe, &none, s);
         a->at = shared;
     }
     a->at = a->peak;
@@ -205,8 +251,6 @@ typedef struct backward_sizes {
     int64_t inner, top, experts;       /* F of the MLP or k F' of the experts; k; E */
     bool branch;
 } backward_sizes;
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static backward_sizes backward_sizes_of(const plan *p) {
     backward_sizes z = {0};
@@ -297,7 +341,7 @@ static size_t arena_bytes(const plan *p) {
 }
 
 int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_len, sluice__mode mode) {
-    plan p = {config, (int64_t)batch * seq_len, mode == SLUICE__TRAIN};
+    plan p = plan_of(config, (int64_t)batch * seq_len, mode);
     size_t bytes = arena_bytes(&p);
     return bytes > INT64_MAX / 2 ? INT64_MAX / 2 : (int64_t)bytes + sluice__rope_cache_bytes(config, seq_len);
 }
@@ -308,9 +352,9 @@ sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model 
     if (batch < 1 || seq_len < 1)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "workspace of batch %d and length %d: both have to be at least 1",
                             batch, seq_len);
-    if (mode == SLUICE__TRAIN && sluice__model_is_as_stored(model))
+    plan p = plan_of(sluice_model_config(model), (int64_t)batch * seq_len, mode);
+    if ((p.train || p.bf16) && sluice__model_is_as_stored(model))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a model loaded AS_STORED runs, but cannot be trained");
-    plan p = {sluice_model_config(model), (int64_t)batch * seq_len, mode == SLUICE__TRAIN};
     size_t bytes = arena_bytes(&p);
     char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_ACTIVATIONS);
     if (!base) return sluice__no_memory(err, bytes, "activations");
@@ -318,7 +362,8 @@ sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model 
     lay_out(&p, base, ws, NULL);
     ws->model = model;
     ws->rows = p.rows;
-    ws->mode = mode;
+    ws->mode = p.train ? SLUICE__TRAIN : SLUICE__INFER;
+    ws->bf16 = p.bf16;
     sluice__rope_cache_init(&ws->rope, p.config);
     sluice_status st = sluice__rope_cache_reserve(&ws->rope, seq_len - 1, err);
     if (st != SLUICE_OK) {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one pass works on: the buffers of every layer, scratch, rotary tables, and the facts that all layers share.
  * In TRAIN every layer has buffers of its own, because backward reads them; in INFER all layers point at the same
- * ones, and the pointers that only backward needs are NULL. Letters: rows = batch * seq_len, D hidden, H query
+ * ones, and the pointers that only backward needs are NULL. With bf16, what backward needs only as a factor of a product is
+ * kept as bf16 (the `_half` pointers, else NULL), and its floats stand in a buffer that all layers share. Letters: rows = batch * seq_len, D hidden, H query
  * heads, K key/value heads, d head_dim, F intermediate_size, V vocabulary, E experts, k experts of a token. */
 #ifndef SLUICE_LAYERS_WORKSPACE_H
 #define SLUICE_LAYERS_WORKSPACE_H
+#include "kernels/bf16.h"
 #include "layers/rope.h"
 #include "layers/router.h"
 #include "layers/transformer.h"
@@ -24,6 +26,7 @@ typedef struct sluice__attention_state {
     float *norm_rstd;       /* [rows, H]; TRAIN with sdpa_norm */
     float *ungated;         /* [rows, H*d] behind sdpa_silu */
     float *y;               /* [rows, H*d] behind the gate */
+    sluice__bf16 *y_half;   /* [rows, H*d]; NULL where y is o */
     float *lse;             /* [B, H, T]; TRAIN */
     float *projected;       /* [rows, D] output projection before an output gate; TRAIN */
 } sluice__attention_state;
@@ -44,6 +47,7 @@ typedef struct sluice__branch_state {
 typedef struct sluice__mlp_state {
     float *gate_up; /* [rows, 2F] */
     float *act;     /* [rows, F] */
+    sluice__bf16 *act_half;
 } sluice__mlp_state;
 
 /* Rows of x, gate_up, act and y stand in the order of experts: those of expert e are start[e] .. start[e+1]-1. */
@@ -64,6 +68,7 @@ typedef struct sluice__moe_state {
 
 typedef struct sluice__layer_state {
     float *h_in, *x1, *rstd1; /* residual before the layer [rows, D], its norm, [rows] */
+    sluice__bf16 *x1_half, *x2_half; /* x2_half NULL with experts: the router wants floats */
     sluice__attention_state attention;
     sluice__branch_state attention_out;
     float *h_mid, *x2, *rstd2; /* residual after attention, its norm */
@@ -89,7 +94,8 @@ enum { SLUICE__PROBE_BUFFERS = 4 };
 struct sluice__workspace {
     const sluice_model *model;
     int64_t rows; /* capacity */
-    sluice__mode mode;
+    sluice__mode mode; /* INFER or TRAIN */
+    bool bf16;
     sluice__layer_state *layers;
     float *h_out, *x_out, *rstd_out; /* residual after the last layer, final norm */
     sluice__backward_state back;

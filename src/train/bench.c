@@ -25,10 +25,11 @@ static const shape shapes[] = {
               "\"intermediate_size\": 704, \"vocab_size\": 4096"},
 };
 static const char *const gates[SLUICE_BENCH_GATES] = {"none", "headwise", "elementwise"};
+static const char *const dtypes[SLUICE_BENCH_DTYPES] = {"float32", "bf16"};
 
 /* One model in training, and its times. */
 typedef struct runner {
-    const char *gate;
+    const char *gate, *dtype;
     sluice_model *model;
     sluice__workspace *ws;
     sluice__optimizer *optimizer;
@@ -41,7 +42,7 @@ typedef struct runner {
 
 sluice_bench_train_params sluice_bench_train_default(void) {
     return (sluice_bench_train_params){
-        .shape = "124M:4x64", .gates = "none,headwise,elementwise", .steps = 8, .warmup = 2};
+        .shape = "124M:4x64", .gates = "none,headwise,elementwise", .dtypes = "float32", .steps = 8, .warmup = 2};
 }
 
 static void runner_free(runner *r) {
@@ -66,6 +67,10 @@ static sluice_status config_of(sluice_config *config, const char *gate, const sh
     return sluice_train_model_config(config, NULL, &params, json, 0, err);
 }
 
+static sluice__mode mode_of(const runner *r) {
+    return SLUICE__TRAIN | (!strcmp(r->dtype, "bf16") ? SLUICE__IN_BF16 : 0);
+}
+
 /* Weights, gradients, moments and activations of all models at once. */
 static sluice_status check_memory(const runner *r, int count, const shape *s, int batch, int seq_len, sluice_error *err) {
     double need = 0, have = (double)sluice__mem_available();
@@ -74,7 +79,7 @@ static sluice_status check_memory(const runner *r, int count, const shape *s, in
         sluice_config config;
         SLUICE__TRY(config_of(&config, r[g].gate, s, seq_len, err));
         need += 16.0 * (double)sluice_config_num_parameters(&config) +
-                (double)sluice__workspace_bytes(&config, batch, seq_len, SLUICE__TRAIN);
+                (double)sluice__workspace_bytes(&config, batch, seq_len, mode_of(&r[g]));
         sluice_config_free(&config);
     }
     if (need <= have) return SLUICE_OK;
@@ -93,7 +98,7 @@ static sluice_status make_model(runner *r, const shape *s, int seq_len, sluice_e
 
 static sluice_status make_runner(runner *r, const shape *s, int batch, int seq_len, int steps, sluice_error *err) {
     SLUICE__TRY(make_model(r, s, seq_len, err));
-    SLUICE__TRY(sluice__workspace_new(&r->ws, r->model, batch, seq_len, SLUICE__TRAIN, err));
+    SLUICE__TRY(sluice__workspace_new(&r->ws, r->model, batch, seq_len, mode_of(r), err));
     sluice__adamw_options options = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     SLUICE__TRY(sluice__optimizer_new(&r->optimizer, r->model, &options, NULL, err));
     size_t tokens = (size_t)batch * (size_t)seq_len, floats = (size_t)sluice__flat_size(r->model);
@@ -150,6 +155,7 @@ static sluice_bench_train_row result(const runner *r, const char *name, int batc
     int64_t parameters = sluice_config_num_parameters(c);
     return (sluice_bench_train_row){.shape = name,
                                     .gate = r->gate,
+                                    .dtype = r->dtype,
                                     .parameters = parameters,
                                     .tokens = (int64_t)batch * seq_len,
                                     .best_seconds = r->step_seconds[0],
@@ -184,26 +190,45 @@ static sluice_status parse_shape(const char *text, const shape **s, int *batch, 
         text ? text : "");
 }
 
-static sluice_status parse_gates(const char *text, runner *r, int *count, sluice_error *err) {
-    for (const char *at = text ? text : ""; *count < SLUICE_BENCH_GATES; at++) {
-        size_t length = strcspn(at, ","), g = 0;
-        while (g < SLUICE_BENCH_GATES && (strlen(gates[g]) != length || strncmp(at, gates[g], length))) g++;
-        if (g == SLUICE_BENCH_GATES) break;
-        r[(*count)++].gate = gates[g];
+/* A list of words with commas between them, at most `most`; 0 when it is none. */
+static int parse_list(const char *text, const char *const *words, int most, const char **out) {
+    int count = 0;
+    for (const char *at = text ? text : ""; count < most; at++) {
+        size_t length = strcspn(at, ",");
+        int w = 0;
+        while (w < most && (strlen(words[w]) != length || strncmp(at, words[w], length))) w++;
+        if (w == most) return 0;
+        out[count++] = words[w];
         at += length;
-        if (!*at) return SLUICE_OK;
+        if (!*at) return count;
     }
-    return sluice__fail(
-        err, SLUICE_ERR_ARGUMENT,
-        "gates: found \"%s\", expected up to %d of none, headwise, elementwise, separated by commas",
-        text ? text : "", SLUICE_BENCH_GATES);
+    return 0;
+}
+
+static sluice_status parse_arms(const sluice_bench_train_params *p, runner *r, int *count, sluice_error *err) {
+    const char *gate[SLUICE_BENCH_GATES], *dtype[SLUICE_BENCH_DTYPES];
+    int num_gates = parse_list(p->gates, gates, SLUICE_BENCH_GATES, gate);
+    int num_dtypes = parse_list(p->dtypes, dtypes, SLUICE_BENCH_DTYPES, dtype);
+    if (!num_gates)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "gates: found \"%s\", expected up to %d of none, headwise, elementwise, separated by commas",
+                            p->gates ? p->gates : "", SLUICE_BENCH_GATES);
+    if (!num_dtypes)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "dtypes: found \"%s\", expected float32, bf16 or both, with a comma",
+                            p->dtypes ? p->dtypes : "");
+    for (int i = 0; i < num_dtypes; i++)
+        for (int g = 0; g < num_gates; g++) {
+            r[*count].gate = gate[g];
+            r[(*count)++].dtype = dtype[i];
+        }
+    return SLUICE_OK;
 }
 
 static sluice_status parse(const sluice_bench_train_params *p, const shape **s, int *batch, int *seq_len, runner *r,
                            int *count, sluice_error *err) {
     *count = 0;
     SLUICE__TRY(parse_shape(p->shape, s, batch, seq_len, err));
-    SLUICE__TRY(parse_gates(p->gates, r, count, err));
+    SLUICE__TRY(parse_arms(p, r, count, err));
     if (p->steps < 1 || p->steps > 100000 || p->warmup < 0)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "steps: found %d (warmup %d), expected at least 1 (0)", p->steps,
                             p->warmup);
@@ -211,7 +236,7 @@ static sluice_status parse(const sluice_bench_train_params *p, const shape **s, 
 }
 
 sluice_status sluice_bench_train_check(const sluice_bench_train_params *p, sluice_error *err) {
-    runner r[SLUICE_BENCH_GATES];
+    runner r[SLUICE_BENCH_ROWS];
     const shape *s;
     int batch, seq_len, count;
     return parse(p, &s, &batch, &seq_len, r, &count, err);
@@ -219,7 +244,7 @@ sluice_status sluice_bench_train_check(const sluice_bench_train_params *p, sluic
 
 sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_bench_train_row *rows, int *count,
                                  sluice_error *err) {
-    runner r[SLUICE_BENCH_GATES] = {0};
+    runner r[SLUICE_BENCH_ROWS] = {0};
     const shape *s;
     int batch, seq_len;
     SLUICE__TRY(parse(p, &s, &batch, &seq_len, r, count, err));

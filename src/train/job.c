@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/progress.h"
+#include "sluice/cpu.h"
 #include "sluice/tokenizer.h"
 #include "train/texts.h"
 #include "train/trainer.h"
@@ -164,11 +165,17 @@ static void report_data(const sluice_dataset_info *d) {
     if (!d->heldout_windows) sluice__log(SLUICE_LOG_WARNING, "nothing is held out: there will be no evaluation");
 }
 
-static void report_plan(const sluice_train_plan *m, const sluice_config *c) {
+static const char *format_name(const sluice_train_params *p) {
+    if (!sluice__train_in_bf16(p)) return "float32";
+    return sluice_cpu_flags() & SLUICE_CPU_AVX512_BF16 ? "bf16 products, fp32 sums and weights"
+                                                       : "bf16 products (emulated on this CPU), fp32 sums and weights";
+}
+
+static void report_plan(const sluice_train_plan *m, const sluice_config *c, const sluice_train_params *p) {
     char all[32], w[32], g[32], o[32], a[32], d[32], t[32], v[32];
-    sluice__log(SLUICE_LOG_INFO, "model: %s parameters (%" PRId64 " in gates), %d layers",
+    sluice__log(SLUICE_LOG_INFO, "model: %s parameters (%" PRId64 " in gates), %d layers; dtype: %s",
                 sluice__format_count(all, (double)m->parameters), sluice_config_num_gate_parameters(c),
-                c->num_hidden_layers);
+                c->num_hidden_layers, format_name(p));
     sluice__log(SLUICE_LOG_INFO,
                 "memory: weights %s, gradients %s, moments %s, activations %s, data %s: %s more of %s available",
                 sluice__format_bytes(w, (double)m->weights), sluice__format_bytes(g, (double)m->gradients),
@@ -206,7 +213,7 @@ static sluice_status prepare(sluice_train_result *out, job *j, sluice_error *err
     out->data = sluice_dataset_get_info(j->dataset);
     report_data(&out->data);
     out->plan = sluice_train_get_plan(&j->config, &j->params, j->dataset);
-    report_plan(&out->plan, &j->config);
+    report_plan(&out->plan, &j->config, &j->params);
     SLUICE__TRY(sluice_train_check_plan(&out->plan, &j->params, err));
     sluice__schedule schedule;
     SLUICE__TRY(sluice__train_schedule(&schedule, &j->params, out->data.train_windows, err));

@@ -345,7 +345,16 @@ sluice_status sluice__train_schedule(sluice__schedule *out, const sluice_train_p
     return SLUICE_OK;
 }
 
+bool sluice__train_in_bf16(const sluice_train_params *p) {
+    return p->dtype == SLUICE_DTYPE_BFLOAT16 || p->dtype == SLUICE_DTYPE_BF16;
+}
+
+sluice__mode sluice__train_mode(const sluice_train_params *p) {
+    return SLUICE__TRAIN | (sluice__train_in_bf16(p) ? SLUICE__IN_BF16 : 0);
+}
+
 static bool row_equal(const option_row *r, const sluice_train_params *a, const sluice_train_params *b) {
+    if (field_of(r, a) == (const void *)&a->dtype) return sluice__train_in_bf16(a) == sluice__train_in_bf16(b);
     static const size_t sizes[] = {sizeof(int64_t), sizeof(double),    sizeof(bool),
                                    sizeof(int),     SLUICE_TRAIN_PATH, SLUICE_TRAIN_LIST};
     return !memcmp(field_of(r, a), field_of(r, b), sizes[r->public.kind]);

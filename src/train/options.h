@@ -3,6 +3,7 @@
 #ifndef SLUICE_TRAIN_OPTIONS_H
 #define SLUICE_TRAIN_OPTIONS_H
 #include "base/json.h"
+#include "layers/transformer.h"
 #include "sluice/train.h"
 #include "train/schedule.h"
 
@@ -32,4 +33,8 @@ json_t *sluice__model_option_default_json(int index);
 /* Refuses, naming it, a model option that a given configuration does not have. */
 sluice_status sluice__model_options_followed(const sluice_config *config, const char *model_options,
                                              sluice_error *err);
+
+/* Whether products are to have bf16 factors (dtype under either of its names), and the workspace that training takes. */
+bool sluice__train_in_bf16(const sluice_train_params *p);
+sluice__mode sluice__train_mode(const sluice_train_params *p);
 #endif

@@ -5,6 +5,7 @@
 #include "layers/transformer.h"
 #include "train/optimizer.h"
 #include "train/dataset.h"
+#include "train/options.h"
 #include <inttypes.h>
 
 /* a * b, or INT64_MAX. */
@@ -32,7 +33,7 @@ sluice_train_plan sluice_train_get_plan(const sluice_config *config, const sluic
     plan.weights = plan.gradients = times(n, (int64_t)sizeof(float));
     plan.optimizer = sluice__optimizer_bytes(config, p->optim == SLUICE_OPTIM_MUON);
     plan.activations =
-        cells > INT32_MAX ? INT64_MAX : sluice__workspace_bytes(config, (int)batch, (int)p->seq_len, SLUICE__TRAIN);
+        cells > INT32_MAX ? INT64_MAX : sluice__workspace_bytes(config, (int)batch, (int)p->seq_len, sluice__train_mode(p));
     plan.activations = plus(plan.activations, times(cells, (int64_t)sizeof(float)));
     plan.data = times(times(cells, p->gradient_accumulation_steps), 4 * (int64_t)sizeof(int32_t));
     plan.total = plus(plus(plus(plan.weights, plan.gradients), plus(plan.optimizer, plan.activations)), plan.data);

@@ -34,7 +34,7 @@ static sluice_status allocate(sluice_trainer *t, sluice_error *err) {
         .iterations = (int)p->muon_ns_steps};
     SLUICE__TRY(sluice__optimizer_new(&t->optimizer, t->model, &adamw, &muon, err));
     SLUICE__TRY(sluice__router_new(&t->router, sluice_model_config(t->model), err));
-    SLUICE__TRY(sluice__workspace_new(&t->workspace, t->model, batch, t->data.seq_len, SLUICE__TRAIN, err));
+    SLUICE__TRY(sluice__workspace_new(&t->workspace, t->model, batch, t->data.seq_len, sluice__train_mode(p), err));
     SLUICE__TRY(sluice__sink_probe_new(&t->probe, sluice_model_config(t->model)->num_hidden_layers, err));
     t->grads = sluice__calloc((size_t)sluice__flat_size(t->model), sizeof *t->grads, SLUICE__MEM_GRADIENTS);
     t->tokens = sluice__calloc(cells, 4 * sizeof *t->tokens, SLUICE__MEM_DATA);

@@ -83,7 +83,7 @@ static void absurd_options_are_refused(void **state) {
          "per_device_train_batch_size"},
         {"--seq-len 0", "--seq-len"},
         {"--seq-len 16777216", "seq_len"},
-        {"--dtype bf16", "--dtype"},
+        {"--dtype float16", "--dtype"},
         {"--num-attention-heads 0", "num_attention_heads"},
         {"--num-attention-heads=-3", "num_attention_heads"},
         {"--num-attention-heads 3 --num-key-value-heads 2", "num_key_value_heads"},

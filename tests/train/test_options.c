@@ -49,7 +49,7 @@ static void hostile_values_are_refused_by_name(void **state) {
         {"split", "doc"},
         {"append_eos", "maybe"},
         {"lr_scheduler_type", "Cosine"},
-        {"dtype", "bf16"},
+        {"dtype", "float16"},
         {"logging_steps", "0"},
         {"output_dir", "a\nb"},
         {"no_such_option", "1"},

@@ -210,6 +210,38 @@ static void other_optimisers_and_layers_resume(void **state) {
     p.router_balance = SLUICE_BALANCE_RUNNING;
     check_resumed(p, experts, "running", "\"expert_load\"");
     check_resumed(p, ", \"switch_head\": \"v\", \"switch_experts\": 3", "switch", "\"loss\"");
+    p.dtype = SLUICE_DTYPE_BF16;
+    check_resumed(p, experts, "bf16", "\"expert_load\"");
+}
+
+/* A run in bf16 learns, evaluates in bf16, keeps fp32 weights in its checkpoints, and does not go on in another format;
+ * the two names of one are the same. */
+static void bf16_is_a_format_of_the_run(void **state) {
+    (void)state;
+    sluice_train_params p = base_params();
+    sluice_error err = {0};
+    p.dtype = SLUICE_DTYPE_BF16;
+    snprintf(p.output_dir, sizeof p.output_dir, "%s/run", test_temp_dir());
+    fixture f = make(p, 0, 0);
+    sluice_eval_record before, after;
+    assert_ok_err(sluice_trainer_evaluate(f.trainer, 0, &before, &err), &err);
+    assert_ok_err(sluice_trainer_run(f.trainer, NULL, &err), &err);
+    assert_ok_err(sluice_trainer_evaluate(f.trainer, 0, &after, &err), &err);
+    assert_true(after.loss < before.loss - 1);
+    snprintf(p.resume_from_checkpoint, sizeof p.resume_from_checkpoint, "last");
+    sluice_trainer_free(f.trainer); /* it holds the directory */
+    f.trainer = NULL;
+    static const int formats[] = {SLUICE_DTYPE_BFLOAT16, SLUICE_DTYPE_FLOAT32, SLUICE_DTYPE_FP32};
+    for (int i = 0; i < 3; i++) {
+        p.dtype = formats[i];
+        fixture again = make(p, 0, 0);
+        sluice_status st = sluice_trainer_begin(again.trainer, &err);
+        assert_int_equal(st, i ? SLUICE_ERR_CONFIG : SLUICE_OK);
+        if (i) assert_non_null(strstr(err.message, "dtype"));
+        else assert_same_weights(again.model, f.model);
+        unmake(&again);
+    }
+    unmake(&f);
 }
 
 /* The logged balance loss of one update is that of the whole batch, in one pass or in four, and so is what follows
@@ -505,6 +537,7 @@ int main(void) {
         cmocka_unit_test(micro_batches_equal_one_batch),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one),
         cmocka_unit_test(other_optimisers_and_layers_resume),
+        cmocka_unit_test(bf16_is_a_format_of_the_run),
         cmocka_unit_test(passes_do_not_change_the_balance_loss),
         cmocka_unit_test(foreign_and_damaged_checkpoints_are_refused),
         cmocka_unit_test(old_checkpoints_go_only_after_new_ones_came),
