@@ -64,6 +64,19 @@ typedef struct sluice_switch_spec {
     int experts, topk;       /* maps, and how many of them add up for a token; 1 each without */
 } sluice_switch_spec;
 
+/* Linear attention by the gated delta rule (Yang et al. 2025, arXiv 2412.06464) in place of softmax attention: a state of
+ * [key_head_dim, value_head_dim] for every value head instead of keys and values of all tokens. Value head h reads key
+ * head h / (num_value_heads / num_key_heads). JSON: linear_num_key_heads, linear_num_value_heads, linear_key_head_dim,
+ * linear_value_head_dim, linear_conv_kernel_dim, linear_allow_neg_eigval. */
+typedef struct sluice_delta_spec {
+    int num_value_heads; /* 0 = softmax attention */
+    int num_key_heads;   /* a divisor of num_value_heads */
+    int key_head_dim, value_head_dim;
+    int conv_kernel;  /* taps of the causal convolution over queries, keys and values */
+    bool double_beta; /* write strength 2 sigmoid(b) instead of sigmoid(b) */
+    double norm_eps;  /* of the norm of every head's output */
+} sluice_delta_spec;
+
 /* Mixture of experts in place of the MLP. JSON: num_experts, num_experts_per_tok, moe_intermediate_size,
  * norm_topk_prob, num_shared_experts, shared_expert_gate. */
 typedef struct sluice_moe_spec {
@@ -87,11 +100,13 @@ typedef enum sluice_norm_flavour { SLUICE_NORM_PLAIN, SLUICE_NORM_ONE_PLUS } slu
 
 /* One decoder layer:  h += clip(norm(attention(norm(h))));  h += clip(norm(mlp(norm(h)))). */
 typedef struct sluice_layer_spec {
+    sluice_delta_spec delta; /* when it is linear attention, no field up to switch_head means anything */
     int num_attention_heads, num_key_value_heads, head_dim;
     int sliding_window; /* 0 = full attention */
     float attention_scale; /* multiplies q.k */
     sluice_rope_spec rope;
     bool qk_norm;   /* RMSNorm per head on q and k before RoPE */
+    bool qk_norm_whole; /* with qk_norm: one norm over all heads of a token instead */
     bool qkv_bias, o_bias;
     sluice_gate_spec gate;
     bool sdpa_norm; /* RMSNorm over head_dim of every head's attention output, before the gate (one weight for all heads) */
@@ -101,8 +116,11 @@ typedef struct sluice_layer_spec {
     bool mlp_gelu;         /* down(gelu(up(x))), exact GELU, no gate matrix; else SwiGLU. JSON: mlp_type */
     sluice_moe_spec moe;
     bool sandwich_norm;    /* RMSNorm on attention and MLP outputs before the residual addition */
+    bool no_input_norm;    /* attention and MLP read the residual stream itself (with sandwich_norm: OLMo 2) */
     float residual_clip;   /* 0 = off */
 } sluice_layer_spec;
+
+static inline bool sluice_layer_is_linear(const sluice_layer_spec *layer) { return layer->delta.num_value_heads > 0; }
 
 typedef struct sluice_config {
     char model_type[64]; /* as in config.json */
@@ -131,6 +149,8 @@ int64_t sluice_config_num_gate_parameters(const sluice_config *config);
 double sluice_config_forward_flops(const sluice_config *config, int64_t context);
 /* Bytes of the keys and values of one sequence of `context` tokens (fp32). */
 int64_t sluice_config_cache_bytes(const sluice_config *config, int64_t context);
+/* Bytes of the recurrent and convolution states of one sequence (fp32), whatever its length; 0 without linear attention. */
+int64_t sluice_config_state_bytes(const sluice_config *config);
 
 #ifdef __cplusplus
 }

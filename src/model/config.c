@@ -16,6 +16,8 @@ enum {
     MAX_LAYERS = 1 << 12,
     MAX_HEADS = 1 << 12,
     MAX_HEAD_DIM = 1 << 12,
+    MAX_DELTA_DIM = 1 << 10, /* of keys and values of linear attention */
+    MAX_TAPS = 64,
     MAX_POSITIONS = 1 << 30,
     MAX_CONFIG = 4 << 20 /* bytes of a config.json */
 };
@@ -48,8 +50,29 @@ void sluice__set_qk_norm(sluice__config_reader *r, bool on) {
     for (int i = 0; i < r->config->num_hidden_layers; i++) r->config->layers[i].qk_norm = on;
 }
 
+sluice_status sluice__read_delta(const sluice__config_reader *r, const sluice_delta_spec *defaults,
+                                 sluice_delta_spec *out, sluice_error *err) {
+    *out = *defaults;
+    const sluice__json *json = &r->json;
+    SLUICE__TRY(read_count(json, "linear_num_key_heads", defaults->num_key_heads, MAX_HEADS, &out->num_key_heads, err));
+    SLUICE__TRY(
+        read_count(json, "linear_num_value_heads", defaults->num_value_heads, MAX_HEADS, &out->num_value_heads, err));
+    SLUICE__TRY(
+        read_count(json, "linear_key_head_dim", defaults->key_head_dim, MAX_DELTA_DIM, &out->key_head_dim, err));
+    SLUICE__TRY(
+        read_count(json, "linear_value_head_dim", defaults->value_head_dim, MAX_DELTA_DIM, &out->value_head_dim, err));
+    SLUICE__TRY(
+        read_count(json, "linear_conv_kernel_dim", defaults->conv_kernel, MAX_TAPS, &out->conv_kernel, err));
+    if (out->num_value_heads % out->num_key_heads)
+        return sluice__json_fail(json, "linear_num_value_heads", err,
+                                 "found %d, expected a multiple of linear_num_key_heads (%d)", out->num_value_heads,
+                                 out->num_key_heads);
+    return SLUICE_OK;
+}
+
 void sluice__set_gate(sluice__config_reader *r, const sluice_gate_spec *gate) {
-    for (int i = 0; i < r->config->num_hidden_layers; i++) r->config->layers[i].gate = *gate;
+    for (int i = 0; i < r->config->num_hidden_layers; i++)
+        if (!sluice_layer_is_linear(&r->config->layers[i])) r->config->layers[i].gate = *gate;
 }
 
 /* ---- the common part ---- */
@@ -161,17 +184,16 @@ static sluice_status read_layer(const sluice__config_reader *r, sluice_layer_spe
 
 /* ---- layer kinds ---- */
 
-typedef enum layer_kind { KIND_FULL, KIND_SLIDING, KIND_OTHER } layer_kind;
+typedef enum layer_kind { KIND_FULL, KIND_SLIDING, KIND_LINEAR, KIND_OTHER } layer_kind;
 
 static layer_kind kind_of(const char *name) {
+    if (!strcmp(name, "linear_attention") || !strcmp(name, "mamba")) return KIND_LINEAR;
     if (!strcmp(name, "full_attention") || !strcmp(name, "attention")) return KIND_FULL;
     return strcmp(name, "sliding_attention") ? KIND_OTHER : KIND_SLIDING;
 }
 
 /* Kinds that transformers knows and this version cannot compute. */
-static const char *const unsupported_kinds[] = {"linear_attention",
-                                                "mamba",
-                                                "chunked_attention",
+static const char *const unsupported_kinds[] = {"chunked_attention",
                                                 "compressed_sparse_attention",
                                                 "heavily_compressed_attention",
                                                 "indexed_attention",
@@ -181,27 +203,32 @@ static const char *const unsupported_kinds[] = {"linear_attention",
                                                 "hybrid",
                                                 NULL};
 
+static bool is_known_elsewhere(const char *name) {
+    int k = 0;
+    while (unsupported_kinds[k] && strcmp(unsupported_kinds[k], name)) k++;
+    return unsupported_kinds[k] != NULL;
+}
+
 /* Every entry must be a known name; of those, the first that cannot be computed is refused. */
-static sluice_status check_kinds(const sluice__json *list, sluice_error *err) {
+static sluice_status check_kinds(const sluice__config_reader *r, const sluice__json *list, sluice_error *err) {
     const char *refused = NULL;
     size_t at = 0;
     for (size_t i = 0; i < json_array_size(list->value); i++) {
         const char *name = json_string_value(json_array_get(list->value, i));
         if (!name) return sluice__json_fail(list, NULL, err, "entry %zu is not a string", i);
-        if (kind_of(name) != KIND_OTHER) continue;
-        int k = 0;
-        while (unsupported_kinds[k] && strcmp(unsupported_kinds[k], name)) k++;
-        if (!unsupported_kinds[k])
-            return sluice__json_fail(list, NULL, err,
-                                     "layer %zu: found \"%.40s\", expected full_attention or sliding_attention",
-                                     i, name);
+        layer_kind kind = kind_of(name);
+        if (kind != KIND_OTHER && (kind != KIND_LINEAR || r->family->read_delta)) continue;
+        if (kind == KIND_OTHER && !is_known_elsewhere(name))
+            return sluice__json_fail(
+                list, NULL, err,
+                "layer %zu: found \"%.40s\", expected full_attention, sliding_attention or linear_attention", i, name);
         if (!refused) at = i;
         if (!refused) refused = name;
     }
     if (!refused) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
-                        "%s: %s: layer %zu is %s, which is not supported by this version", list->file,
-                        list->path, at, refused);
+                        "%s: %s: layer %zu is %s, which is not supported by this version for model_type %s",
+                        list->file, list->path, at, refused, r->config->model_type);
 }
 
 static sluice_status read_window(const sluice__config_reader *r, int *window, sluice_error *err) {
@@ -215,15 +242,17 @@ static sluice_status read_window(const sluice__config_reader *r, int *window, sl
 }
 
 static sluice_status kinds_from_list(const sluice__config_reader *r, const sluice__json *list, int window,
-                                     sluice_error *err) {
+                                     const sluice_delta_spec *delta, sluice_error *err) {
     sluice_config *c = r->config;
     if (!json_is_array(list->value) || json_array_size(list->value) != (size_t)c->num_hidden_layers)
         return sluice__json_fail(&r->json, "layer_types", err,
                                  "found %zu entries, expected one for each of %d layers",
                                  json_array_size(list->value), c->num_hidden_layers);
-    SLUICE__TRY(check_kinds(list, err));
+    SLUICE__TRY(check_kinds(r, list, err));
     for (int i = 0; i < c->num_hidden_layers; i++) {
-        bool sliding = kind_of(json_string_value(json_array_get(list->value, (size_t)i))) == KIND_SLIDING;
+        layer_kind kind = kind_of(json_string_value(json_array_get(list->value, (size_t)i)));
+        bool sliding = kind == KIND_SLIDING;
+        if (kind == KIND_LINEAR) c->layers[i].delta = *delta;
         if (sliding && !window)
             return sluice__json_fail(list, NULL, err,
                                      "layer %d is sliding_attention, but sliding_window is absent or off", i);
@@ -233,18 +262,15 @@ static sluice_status kinds_from_list(const sluice__config_reader *r, const sluic
 }
 
 /* Without layer_types: the family's rule. */
-static sluice_status kinds_by_rule(sluice__config_reader *r, int window, sluice_error *err) {
+static sluice_status kinds_by_rule(sluice__config_reader *r, int window, const sluice_delta_spec *delta,
+                                   sluice_error *err) {
     sluice_config *c = r->config;
     if (r->family->full_attention_interval) {
         int interval;
         SLUICE__TRY(read_count(&r->json, "full_attention_interval", r->family->full_attention_interval,
                                MAX_LAYERS, &interval, err));
-        if (interval > 1)
-            return sluice__fail(
-                err, SLUICE_ERR_UNSUPPORTED,
-                "%s: without layer_types, full_attention_interval %d makes layer 0 linear_attention, which is "
-                "not supported by this version",
-                r->json.file, interval);
+        for (int i = 0; i < c->num_hidden_layers; i++)
+            if ((i + 1) % interval) c->layers[i].delta = *delta;
     }
     if (r->family->kinds) return r->family->kinds(r, window, err);
     if (!window || !(r->family->sliding || r->family->window_everywhere)) return SLUICE_OK;
@@ -259,7 +285,9 @@ static sluice_status read_kinds(sluice__config_reader *r, sluice_error *err) {
     int window;
     SLUICE__TRY(read_window(r, &window, err));
     sluice__json list = sluice__json_get(&r->json, "layer_types");
-    return list.value ? kinds_from_list(r, &list, window, err) : kinds_by_rule(r, window, err);
+    sluice_delta_spec delta = {0};
+    if (r->family->read_delta) SLUICE__TRY(r->family->read_delta(r, &delta, err));
+    return list.value ? kinds_from_list(r, &list, window, &delta, err) : kinds_by_rule(r, window, &delta, err);
 }
 
 /* ---- putting it together ---- */
@@ -274,6 +302,7 @@ static sluice_status read_layers(sluice__config_reader *r, sluice_error *err) {
     for (int i = 0; i < c->num_hidden_layers; i++) c->layers[i] = first;
     SLUICE__TRY(read_kinds(r, err));
     for (int i = 0; i < c->num_hidden_layers; i++) {
+        if (sluice_layer_is_linear(&c->layers[i])) continue;
         const char *kind = c->layers[i].sliding_window ? "sliding_attention" : "full_attention";
         SLUICE__TRY(sluice__rope_read(&c->layers[i].rope, &r->json, kind, c->layers[i].head_dim,
                                       c->max_position_embeddings, 10000.0,
@@ -357,8 +386,17 @@ sluice_status sluice__config_copy(sluice_config *out, const sluice_config *in, s
     return st;
 }
 
+/* Of a layer of linear attention; products of these limits stay far below 2^63. */
+static bool delta_fits(const sluice_delta_spec *d) {
+    return d->num_value_heads <= MAX_HEADS && d->num_key_heads > 0 && d->num_value_heads % d->num_key_heads == 0 &&
+           d->key_head_dim > 0 && d->key_head_dim <= MAX_DELTA_DIM && d->value_head_dim > 0 &&
+           d->value_head_dim <= MAX_DELTA_DIM && d->conv_kernel > 0 && d->conv_kernel <= MAX_TAPS;
+}
+
 static sluice_status check_layer(const sluice_config *c, int i, sluice_error *err) {
     const sluice_layer_spec *l = &c->layers[i];
+    if (sluice_layer_is_linear(l) && !delta_fits(&l->delta))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "layer %d of the configuration: impossible linear attention", i);
     bool heads = l->num_attention_heads > 0 && l->num_attention_heads <= MAX_HEADS &&
                  l->num_key_value_heads > 0 && l->num_attention_heads % l->num_key_value_heads == 0;
     bool sizes = l->head_dim > 0 && l->head_dim <= MAX_HEAD_DIM && l->intermediate_size > 0 &&

@@ -53,8 +53,12 @@ double sluice_config_forward_flops(const sluice_config *c, int64_t context) {
     for (int i = 0; i < c->num_hidden_layers; i++) {
         const sluice_layer_spec *l = &c->layers[i];
         for (sluice__slot s = SLUICE__SLOT_INPUT_NORM; s < SLUICE__SLOT_NORM; s++)
-            if (sluice__slot_kind_of(s) == SLUICE__KIND_MATRIX)
+            if (sluice__slot_kind_of(s) == SLUICE__KIND_MATRIX || sluice__slot_kind_of(s) == SLUICE__KIND_CONV)
                 multiply_adds += (double)slot_count(c, i, s) * active_share(l, s);
+        if (sluice_layer_is_linear(l)) { /* the step: S^T k, k d^T, S^T q */
+            multiply_adds += 3.0 * l->delta.num_value_heads * l->delta.key_head_dim * l->delta.value_head_dim;
+            continue;
+        }
         multiply_adds +=
             2.0 * l->num_attention_heads * l->head_dim * mean_keys((double)context, l->sliding_window);
     }
@@ -64,6 +68,17 @@ double sluice_config_forward_flops(const sluice_config *c, int64_t context) {
 int64_t sluice_config_cache_bytes(const sluice_config *c, int64_t context) {
     int64_t floats = 0;
     for (int i = 0; i < c->num_hidden_layers; i++)
-        floats += 2LL * c->layers[i].num_key_value_heads * c->layers[i].head_dim;
+        if (!sluice_layer_is_linear(&c->layers[i]))
+            floats += 2LL * c->layers[i].num_key_value_heads * c->layers[i].head_dim;
     return floats * (int64_t)sizeof(float) * context;
+}
+
+int64_t sluice_config_state_bytes(const sluice_config *c) {
+    int64_t floats = 0;
+    for (int i = 0; i < c->num_hidden_layers; i++) {
+        const sluice_delta_spec *d = &c->layers[i].delta;
+        int64_t key = (int64_t)d->num_key_heads * d->key_head_dim, value = (int64_t)d->num_value_heads * d->value_head_dim;
+        if (d->num_value_heads) floats += value * d->key_head_dim + (2 * key + value) * (d->conv_kernel - 1);
+    }
+    return floats * (int64_t)sizeof(float);
 }

@@ -33,7 +33,9 @@ typedef enum sluice__storage {
     SLUICE__GATE_THEN_UP, /* [E, 2F, D]: of each expert its gate rows, then its up rows */
     SLUICE__TRANSPOSED,   /* [E, columns, rows] */
     SLUICE__INTERLEAVED,  /* [E, D, 2F]: transposed, columns of gate and up take turns; biases [E, 2F] likewise */
-    SLUICE__QKV_ROWS      /* [q | k | v, D] */
+    SLUICE__QKV_ROWS,     /* [q | k | v, D] */
+    SLUICE__DELTA_ROWS,   /* [q | k | v, ...] of linear attention: projections, or taps of the convolution */
+    SLUICE__DELTA_GROUPS  /* per key head: [q | k | v | z, D], or [b | a, D], of it and its value heads */
 } sluice__storage;
 
 /* A name that a family's files use. Those of a slot are tried in their order; without any that is ALONE,
@@ -64,6 +66,8 @@ typedef struct sluice__family {
                                     full */
     /* Without layer_types: sets sliding_window of the layers that have one. NULL = by the rules above. */
     sluice_status (*kinds)(sluice__config_reader *r, int window, sluice_error *err);
+    /* Sizes of linear attention; NULL = the family has none. */
+    sluice_status (*read_delta)(const sluice__config_reader *r, sluice_delta_spec *out, sluice_error *err);
     const sluice__tensor_name *tensor_names; /* ends with name NULL; may be NULL */
     /* A model_type that several families share goes to the first that claims it. NULL = claims it always. */
     bool (*claims)(const sluice__json *json);
@@ -74,7 +78,8 @@ typedef struct sluice__family {
 /* In the order in which they are asked; ends with NULL. */
 extern const sluice__family *const sluice__families[];
 extern const sluice__family sluice__family_llama, sluice__family_qwen2, sluice__family_qwen3,
-    sluice__family_paper, sluice__family_qwen3_5, sluice__family_qwen3_5_wrapped, sluice__family_sluice,
+    sluice__family_paper, sluice__family_qwen3_next, sluice__family_qwen3_5, sluice__family_qwen3_5_wrapped,
+    sluice__family_qwen3_5_moe, sluice__family_qwen3_5_moe_wrapped, sluice__family_olmo_hybrid, sluice__family_sluice,
     sluice__family_qwen3_moe, sluice__family_qwen2_moe;
 
 /* The family of a config.json, or an error that names what is known. */
@@ -95,6 +100,9 @@ sluice_status sluice__set_sparse_layers(sluice__config_reader *r, const sluice_m
 /* attention_bias: biases of q, k, v and o in every layer. */
 sluice_status sluice__read_attention_bias(sluice__config_reader *r, sluice_error *err);
 void sluice__set_qk_norm(sluice__config_reader *r, bool on);
+/* linear_num_key_heads and its like; 0 in defaults: the key must be there. What has no key is taken from defaults. */
+sluice_status sluice__read_delta(const sluice__config_reader *r, const sluice_delta_spec *defaults,
+                                 sluice_delta_spec *out, sluice_error *err);
 /* The gate by our own flat keys, and those keys of a gate (0 on success). */
 sluice_status sluice__read_own_gate(const sluice__config_reader *r, sluice_gate_spec *gate, sluice_error *err);
 int sluice__gate_to_json(json_t *object, const sluice_gate_spec *gate);

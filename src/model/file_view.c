@@ -46,23 +46,64 @@ static bool is_q(sluice__slot slot) {
     return slot == SLUICE__SLOT_Q || slot == SLUICE__SLOT_Q_BIAS;
 }
 
+/* As torch.nn.Conv1d keeps it: one input channel for every output channel. */
+static void set_conv_shape(sluice__file_view *v, int64_t channels, int64_t taps) {
+    v->ndim = 3;
+    v->shape[0] = channels;
+    v->shape[1] = 1;
+    v->shape[2] = taps;
+}
+
+/* Rows of one key head (or of all, for DELTA_ROWS) in front of the slot's, those of the slot, and of all slots there. */
+static void delta_rows(const sluice_delta_spec *d, sluice__slot slot, bool grouped, int64_t *before, int64_t *own,
+                       int64_t *all) {
+    int64_t heads = grouped ? d->num_value_heads / d->num_key_heads : d->num_value_heads;
+    int64_t key = grouped ? d->key_head_dim : (int64_t)d->num_key_heads * d->key_head_dim, value = heads * d->value_head_dim;
+    const int64_t sizes[] = {key, key, value, value};
+    if (slot == SLUICE__SLOT_DELTA_B || slot == SLUICE__SLOT_DELTA_A) {
+        *before = slot == SLUICE__SLOT_DELTA_A ? heads : 0;
+        *own = heads;
+        *all = 2 * heads;
+        return;
+    }
+    int at = (int)(slot >= SLUICE__SLOT_DELTA_CONV_Q ? slot - SLUICE__SLOT_DELTA_CONV_Q : slot - SLUICE__SLOT_DELTA_Q);
+    *before = *all = 0;
+    for (int i = 0; i < at; i++) *before += sizes[i];
+    for (int i = 0; i < (grouped ? 4 : 3); i++) *all += sizes[i];
+    *own = sizes[at];
+}
+
+static void delta_view(sluice__file_view *v, const sluice_config *c, sluice__place place, sluice__storage storage,
+                       int64_t columns) {
+    const sluice_delta_spec *d = &c->layers[place.layer].delta;
+    bool grouped = storage == SLUICE__DELTA_GROUPS;
+    int64_t before, own, all, groups = grouped ? d->num_key_heads : 1;
+    delta_rows(d, place.slot, grouped, &before, &own, &all);
+    v->view.first = before * columns;
+    if (grouped) v->view.block = own, v->view.block_stride = all * columns;
+    v->ndim = 2;
+    v->shape[0] = groups * all;
+    v->shape[1] = columns;
+    if (sluice__slot_kind_of(place.slot) == SLUICE__KIND_CONV) set_conv_shape(v, all, columns);
+}
+
 /* [rows, columns] (or [rows] with columns 0) is the tensor of the model. */
 static void view_of(sluice__file_view *v, const sluice_config *c, sluice__place place, sluice__storage storage,
                     int64_t rows, int64_t columns) {
     int64_t experts = place.layer < 0 ? 0 : c->layers[place.layer].moe.num_experts, e = place.expert;
     bool vector = columns == 0, up = place.slot == SLUICE__SLOT_EXPERT_UP;
     if (vector) columns = rows, rows = 1;
-    v->view = (sluice__view){0, rows, columns, columns, 1};
+    v->view = (sluice__view){.rows = rows, .columns = columns, .row_stride = columns, .column_stride = 1};
     v->shared = storage != SLUICE__ALONE;
     int64_t one = rows * columns;
     switch (storage) {
     case SLUICE__ALONE: break;
     case SLUICE__OF_EXPERTS: v->view.first = e * one; break;
     case SLUICE__GATE_THEN_UP: v->view.first = (2 * e + up) * one; break;
-    case SLUICE__TRANSPOSED: v->view = (sluice__view){e * one, rows, columns, 1, rows}; break;
+    case SLUICE__TRANSPOSED: v->view = (sluice__view){e * one, rows, columns, 1, rows, 0, 0}; break;
     case SLUICE__INTERLEAVED:
-        v->view = vector ? (sluice__view){2 * e * one + up, 1, columns, 0, 2}
-                         : (sluice__view){2 * e * one + up, rows, columns, 2, 2 * rows};
+        v->view = vector ? (sluice__view){2 * e * one + up, 1, columns, 0, 2, 0, 0}
+                         : (sluice__view){2 * e * one + up, rows, columns, 2, 2 * rows, 0, 0};
         break;
     case SLUICE__QKV_ROWS: {
         sluice__layer_sizes s = sluice__layer_sizes_of(c, place.layer);
@@ -73,6 +114,12 @@ static void view_of(sluice__file_view *v, const sluice_config *c, sluice__place 
         v->shape[1] = columns;
         return;
     }
+    case SLUICE__DELTA_ROWS:
+    case SLUICE__DELTA_GROUPS: delta_view(v, c, place, storage, columns); return;
+    }
+    if (sluice__slot_kind_of(place.slot) == SLUICE__KIND_CONV) {
+        set_conv_shape(v, rows, columns);
+        return;
     }
     int64_t twice = storage == SLUICE__GATE_THEN_UP || storage == SLUICE__INTERLEAVED ? 2 : 1;
     bool turned = storage == SLUICE__TRANSPOSED || storage == SLUICE__INTERLEAVED;

@@ -59,12 +59,19 @@ static sluice_status check_tensor(const sluice__loader *l, const sluice__store_t
     return same ? SLUICE_OK : wrong_shape(l, t, x, v->shape, v->ndim, err);
 }
 
+/* Names every way in which the files might have held it. */
 static sluice_status missing(const sluice__loader *l, sluice__place place, sluice_error *err) {
-    char *name = sluice__family_tensor_name(&l->layout, place);
+    sluice__strbuf names = {0};
+    sluice__file_view v;
+    for (int which = 0; sluice__file_view_at(&v, &l->config, &l->layout, place, which); which++) {
+        sluice__strbuf_printf(&names, "%s%s", which ? " (or " : "", v.name ? v.name : "");
+        if (which) sluice__strbuf_printf(&names, ")");
+        sluice__free(v.name);
+    }
     sluice_status st =
-        sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is missing%s", l->dir, name ? name : "",
+        sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s is missing%s", l->dir, names.data ? names.data : "",
                      place.slot == SLUICE__SLOT_LM_HEAD ? " (tie_word_embeddings is false in config.json)" : "");
-    sluice__free(name);
+    sluice__strbuf_free(&names);
     return st;
 }
 

@@ -198,7 +198,7 @@ static sluice_status read_one(const sluice__loader *l, sluice__transfer *x, slui
     if (l->model->as_stored && l->model->matrices[x->to].type == SLUICE__WEIGHT_QUANT)
         return sluice__store_read_blocks(l->store, x->source, &x->view, put_blocks, &s, err);
     if (x->gate >= 0 && x->slot == SLUICE__SLOT_Q_BIAS) s.columns = 1;
-    s.one_plus = sluice__slot_kind_of(x->slot) == SLUICE__KIND_NORM && l->config.norm == SLUICE_NORM_ONE_PLUS;
+    s.one_plus = sluice__slot_is_one_plus(x->slot) && l->config.norm == SLUICE_NORM_ONE_PLUS;
     return sluice__store_read(l->store, x->source, &x->view, put_row, &s, err);
 }
 

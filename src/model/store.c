@@ -286,7 +286,9 @@ static sluice_status check_whole_rows(const sluice__gguf *g, const sluice__gguf_
     int64_t row = t->shape[t->ndim - 1], rows = t->count / row;
     bool whole = view->column_stride == 1 && view->first % row == 0 && view->columns == row &&
                  (view->rows == 1 || view->row_stride == row);
-    if (whole && view->first / row + view->rows <= rows) return SLUICE_OK;
+    int64_t span = view->block ? (view->rows / view->block - 1) * (view->block_stride / row) + view->block : view->rows;
+    whole &= !view->block || view->block_stride % row == 0;
+    if (whole && view->first / row + span <= rows) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: only whole rows can be read of a GGUF tensor",
                         sluice__gguf_path(g), t->name);
 }
@@ -344,7 +346,8 @@ sluice_status sluice__store_read_blocks(sluice__store *s, int index, const sluic
     unsigned char *moved = columns ? sluice__calloc((size_t)bytes, 1, SLUICE__MEM_OTHER) : NULL;
     if (columns && !moved) return sluice__no_memory(err, (size_t)bytes, t->name);
     for (int64_t r = 0; r < view->rows; r++) {
-        const unsigned char *at = t->data + row_in_file(t, &e, first + r) * bytes;
+        int64_t apart = view->block ? r / view->block * (view->block_stride / row) + r % view->block : r;
+        const unsigned char *at = t->data + row_in_file(t, &e, first + apart) * bytes;
         if (columns) edit_blocks(&e, moved, at, row, quant);
         on_row(user, r, columns ? moved : at);
     }
@@ -353,8 +356,8 @@ sluice_status sluice__store_read_blocks(sluice__store *s, int index, const sluic
     return SLUICE_OK;
 }
 
-sluice_status sluice__store_read(sluice__store *s, int index, const sluice__view *view, sluice__row_fn on_row,
-                                 void *user, sluice_error *err) {
+static sluice_status read_even(sluice__store *s, int index, const sluice__view *view, sluice__row_fn on_row, void *user,
+                               sluice_error *err) {
     const sluice__store_tensor *t = &s->tensors[index];
     const source *f = &s->files[t->source];
     if (f->gguf) {
@@ -369,6 +372,30 @@ sluice_status sluice__store_read(sluice__store *s, int index, const sluice__view
     int64_t last = view->first + (view->rows - 1) * view->row_stride + (view->columns - 1) * view->column_stride;
     sluice__safetensors_done(f->safe, tensor, view->first, last + 1 - view->first);
     return st;
+}
+
+/* Rows of one block, told as those of the whole view. */
+typedef struct block {
+    sluice__row_fn on_row;
+    void *user;
+    int64_t first;
+} block;
+
+static sluice_status on_block_row(void *user, int64_t row, const float *values, sluice_error *err) {
+    const block *b = user;
+    return b->on_row(b->user, b->first + row, values, err);
+}
+
+sluice_status sluice__store_read(sluice__store *s, int index, const sluice__view *view, sluice__row_fn on_row,
+                                 void *user, sluice_error *err) {
+    if (!view->block) return read_even(s, index, view, on_row, user, err);
+    block b = {on_row, user, 0};
+    sluice__view part = *view;
+    part.rows = view->block;
+    part.block = part.block_stride = 0;
+    for (; b.first < view->rows; b.first += view->block, part.first += view->block_stride)
+        SLUICE__TRY(read_even(s, index, &part, on_block_row, &b, err));
+    return SLUICE_OK;
 }
 
 /* ---- the public list ---- */

@@ -29,6 +29,19 @@ static const struct {
     [SLUICE__SLOT_SDPA_NORM] = {"self_attn.sdpa_norm.weight", SLUICE__KIND_NORM, false},
     [SLUICE__SLOT_O] = {"self_attn.o_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_O_BIAS] = {"self_attn.o_proj.bias", SLUICE__KIND_BIAS, false},
+    [SLUICE__SLOT_DELTA_Q] = {"linear_attn.q_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_DELTA_K] = {"linear_attn.k_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_DELTA_V] = {"linear_attn.v_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_DELTA_Z] = {"linear_attn.z_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_DELTA_B] = {"linear_attn.b_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_DELTA_A] = {"linear_attn.a_proj.weight", SLUICE__KIND_MATRIX, true},
+    [SLUICE__SLOT_DELTA_CONV_Q] = {"linear_attn.q_conv1d.weight", SLUICE__KIND_CONV, false},
+    [SLUICE__SLOT_DELTA_CONV_K] = {"linear_attn.k_conv1d.weight", SLUICE__KIND_CONV, true},
+    [SLUICE__SLOT_DELTA_CONV_V] = {"linear_attn.v_conv1d.weight", SLUICE__KIND_CONV, true},
+    [SLUICE__SLOT_DELTA_A_LOG] = {"linear_attn.A_log", SLUICE__KIND_DECAY, false},
+    [SLUICE__SLOT_DELTA_DT_BIAS] = {"linear_attn.dt_bias", SLUICE__KIND_DECAY, false},
+    [SLUICE__SLOT_DELTA_NORM] = {"linear_attn.norm.weight", SLUICE__KIND_NORM, false},
+    [SLUICE__SLOT_DELTA_OUT] = {"linear_attn.out_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_POST_SELF_ATTN_NORM] = {"post_self_attn_layernorm.weight", SLUICE__KIND_NORM, false},
     [SLUICE__SLOT_POST_ATTENTION_NORM] = {"post_attention_layernorm.weight", SLUICE__KIND_NORM, false},
     [SLUICE__SLOT_MLP_GATE] = {"mlp.gate_proj.weight", SLUICE__KIND_MATRIX, false},
@@ -57,6 +70,10 @@ bool sluice__slot_is_hidden_matrix(sluice__slot slot) {
     return slots[slot].kind == SLUICE__KIND_MATRIX && sluice__slot_in_layer(slot) && !router;
 }
 
+bool sluice__slot_is_one_plus(sluice__slot slot) {
+    return slots[slot].kind == SLUICE__KIND_NORM && slot != SLUICE__SLOT_DELTA_NORM;
+}
+
 const char *sluice__slot_name(sluice__slot slot) {
     return slots[slot].name;
 }
@@ -78,6 +95,7 @@ static extent attention_extent(const sluice_config *c, int layer, sluice__slot s
     const sluice_layer_spec *l = &c->layers[layer];
     sluice__layer_sizes s = sluice__layer_sizes_of(c, layer);
     int64_t width = c->hidden_size;
+    if (sluice_layer_is_linear(l)) return (extent){0, 0};
     switch (slot) {
     case SLUICE__SLOT_Q: return (extent){s.q_rows, width};
     case SLUICE__SLOT_K: return (extent){s.k_rows, width};
@@ -90,10 +108,34 @@ static extent attention_extent(const sluice_config *c, int layer, sluice__slot s
     case SLUICE__SLOT_GATE_BIAS: return vector_if(l->qkv_bias, s.gate_rows);
     case SLUICE__SLOT_GATE_PARAM: return (extent){l->gate.input_none ? s.gate_heads : 0, s.gate_width};
     case SLUICE__SLOT_Q_NORM:
-    case SLUICE__SLOT_K_NORM: return vector_if(l->qk_norm, l->head_dim);
+        return vector_if(l->qk_norm, (l->qk_norm_whole ? (int64_t)l->num_attention_heads : 1) * l->head_dim);
+    case SLUICE__SLOT_K_NORM:
+        return vector_if(l->qk_norm, (l->qk_norm_whole ? (int64_t)l->num_key_value_heads : 1) * l->head_dim);
     case SLUICE__SLOT_SDPA_NORM: return vector_if(l->sdpa_norm, l->head_dim);
     case SLUICE__SLOT_O: return (extent){width, s.q_rows};
     default: return vector_if(l->o_bias, width); /* SLUICE__SLOT_O_BIAS */
+    }
+}
+
+static extent delta_extent(const sluice_config *c, int layer, sluice__slot slot) {
+    const sluice_delta_spec *d = &c->layers[layer].delta;
+    int64_t width = c->hidden_size, key = (int64_t)d->num_key_heads * d->key_head_dim,
+            value = (int64_t)d->num_value_heads * d->value_head_dim;
+    if (!d->num_value_heads) return (extent){0, 0};
+    switch (slot) {
+    case SLUICE__SLOT_DELTA_Q:
+    case SLUICE__SLOT_DELTA_K: return (extent){key, width};
+    case SLUICE__SLOT_DELTA_V:
+    case SLUICE__SLOT_DELTA_Z: return (extent){value, width};
+    case SLUICE__SLOT_DELTA_B:
+    case SLUICE__SLOT_DELTA_A: return (extent){d->num_value_heads, width};
+    case SLUICE__SLOT_DELTA_CONV_Q:
+    case SLUICE__SLOT_DELTA_CONV_K: return (extent){key, d->conv_kernel};
+    case SLUICE__SLOT_DELTA_CONV_V: return (extent){value, d->conv_kernel};
+    case SLUICE__SLOT_DELTA_A_LOG:
+    case SLUICE__SLOT_DELTA_DT_BIAS: return vector_if(true, d->num_value_heads);
+    case SLUICE__SLOT_DELTA_NORM: return vector_if(true, d->value_head_dim);
+    default: return (extent){width, value}; /* SLUICE__SLOT_DELTA_OUT */
     }
 }
 
@@ -125,13 +167,14 @@ static extent extent_of(const sluice_config *c, int layer, sluice__slot slot) {
     switch (slot) {
     case SLUICE__SLOT_EMBED_TOKENS: return (extent){c->vocab_size, width};
     case SLUICE__SLOT_LM_HEAD: return (extent){c->tie_word_embeddings ? 0 : c->vocab_size, width};
-    case SLUICE__SLOT_NORM:
+    case SLUICE__SLOT_NORM: return vector_if(true, width);
     case SLUICE__SLOT_INPUT_NORM:
-    case SLUICE__SLOT_POST_ATTENTION_NORM: return vector_if(true, width);
+    case SLUICE__SLOT_POST_ATTENTION_NORM: return vector_if(!c->layers[layer].no_input_norm, width);
     case SLUICE__SLOT_POST_SELF_ATTN_NORM:
     case SLUICE__SLOT_POST_MLP_NORM: return vector_if(c->layers[layer].sandwich_norm, width);
     default:
         if (slot >= SLUICE__SLOT_MLP_GATE) return mlp_extent(c, layer, slot);
+        if (slot >= SLUICE__SLOT_DELTA_Q) return delta_extent(c, layer, slot);
         return attention_extent(c, layer, slot);
     }
 }

@@ -25,6 +25,19 @@ typedef enum sluice__slot {
     SLUICE__SLOT_SDPA_NORM,
     SLUICE__SLOT_O,
     SLUICE__SLOT_O_BIAS,
+    SLUICE__SLOT_DELTA_Q, /* linear attention */
+    SLUICE__SLOT_DELTA_K,
+    SLUICE__SLOT_DELTA_V,
+    SLUICE__SLOT_DELTA_Z,
+    SLUICE__SLOT_DELTA_B,
+    SLUICE__SLOT_DELTA_A,
+    SLUICE__SLOT_DELTA_CONV_Q,
+    SLUICE__SLOT_DELTA_CONV_K,
+    SLUICE__SLOT_DELTA_CONV_V,
+    SLUICE__SLOT_DELTA_A_LOG,
+    SLUICE__SLOT_DELTA_DT_BIAS,
+    SLUICE__SLOT_DELTA_NORM,
+    SLUICE__SLOT_DELTA_OUT,
     SLUICE__SLOT_POST_SELF_ATTN_NORM,
     SLUICE__SLOT_POST_ATTENTION_NORM,
     SLUICE__SLOT_MLP_GATE,
@@ -48,11 +61,15 @@ typedef enum sluice__slot_kind {
     SLUICE__KIND_MATRIX,
     SLUICE__KIND_BIAS,
     SLUICE__KIND_NORM,
-    SLUICE__KIND_GATE_PARAM
+    SLUICE__KIND_GATE_PARAM,
+    SLUICE__KIND_CONV, /* taps of a causal convolution [channels, taps] */
+    SLUICE__KIND_DECAY /* A_log, dt_bias of the delta rule */
 } sluice__slot_kind;
 
 sluice__slot_kind sluice__slot_kind_of(sluice__slot slot);
 bool sluice__slot_is_hidden_matrix(sluice__slot slot);
+/* A norm weight that files of the 1+w flavour store as w - 1. */
+bool sluice__slot_is_one_plus(sluice__slot slot);
 /* "self_attn.q_proj.weight" for a layer's tensor, "gate_proj.weight" for an expert's, the whole name for the
  * others. */
 const char *sluice__slot_name(sluice__slot slot);

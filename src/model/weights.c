@@ -7,10 +7,12 @@
 #include "model/config.h"
 #include "model/model.h"
 #include "model/store.h"
+#include <math.h>
 #include <string.h>
 
 sluice__layer_sizes sluice__layer_sizes_of(const sluice_config *config, int layer) {
     const sluice_layer_spec *l = &config->layers[layer];
+    if (sluice_layer_is_linear(l)) return (sluice__layer_sizes){0};
     sluice__layer_sizes s = {.q_rows = l->num_attention_heads * l->head_dim,
                              .k_rows = l->num_key_value_heads * l->head_dim,
                              .v_rows = l->num_key_value_heads * l->head_dim};
@@ -49,6 +51,12 @@ static const struct {
     {SLUICE__SLOT_SDPA_NORM, offsetof(sluice__layer_weights, sdpa_norm)},
     {SLUICE__SLOT_O, offsetof(sluice__layer_weights, o_proj)},
     {SLUICE__SLOT_O_BIAS, offsetof(sluice__layer_weights, o_bias)},
+    {SLUICE__SLOT_DELTA_Q, offsetof(sluice__layer_weights, delta_in)},
+    {SLUICE__SLOT_DELTA_CONV_Q, offsetof(sluice__layer_weights, delta_conv)},
+    {SLUICE__SLOT_DELTA_A_LOG, offsetof(sluice__layer_weights, delta_a_log)},
+    {SLUICE__SLOT_DELTA_DT_BIAS, offsetof(sluice__layer_weights, delta_dt_bias)},
+    {SLUICE__SLOT_DELTA_NORM, offsetof(sluice__layer_weights, delta_norm)},
+    {SLUICE__SLOT_DELTA_OUT, offsetof(sluice__layer_weights, delta_out)},
     {SLUICE__SLOT_POST_SELF_ATTN_NORM, offsetof(sluice__layer_weights, post_self_attn_norm)},
     {SLUICE__SLOT_POST_ATTENTION_NORM, offsetof(sluice__layer_weights, post_attention_norm)},
     {SLUICE__SLOT_MLP_GATE, offsetof(sluice__layer_weights, gate_up)},
@@ -96,6 +104,8 @@ static const struct {
 } stack_fields[] = {
     {SLUICE__SLOT_Q, offsetof(sluice__layer_stacks, qkvg)},
     {SLUICE__SLOT_O, offsetof(sluice__layer_stacks, o_proj)},
+    {SLUICE__SLOT_DELTA_Q, offsetof(sluice__layer_stacks, delta_in)},
+    {SLUICE__SLOT_DELTA_OUT, offsetof(sluice__layer_stacks, delta_out)},
     {SLUICE__SLOT_MLP_GATE, offsetof(sluice__layer_stacks, gate_up)},
     {SLUICE__SLOT_MLP_UP, offsetof(sluice__layer_stacks, gate_up)}, /* when there is no gate matrix */
     {SLUICE__SLOT_MLP_DOWN, offsetof(sluice__layer_stacks, down)},
@@ -225,6 +235,13 @@ static void fill_normal(float *x, int64_t count, uint64_t seed, uint64_t stream,
     }
 }
 
+/* As transformers: dt_bias 1; exp(A_log) uniform in (0.01, 16). */
+static void init_decay(float *x, const sluice__tensor *t, uint64_t seed) {
+    sluice__rng rng = {.seed = seed, .stream = sluice__hash_text(t->name)};
+    for (int64_t i = 0; i < t->count; i++)
+        x[i] = t->slot == SLUICE__SLOT_DELTA_A_LOG ? (float)log(0.01 + 15.99 * sluice__rng_uniform(&rng)) : 1.0F;
+}
+
 static void init_tensor(const sluice_model *m, const sluice__tensor *t, uint64_t seed) {
     float *x = m->flat + t->offset;
     switch (sluice__slot_kind_of(t->slot)) {
@@ -232,6 +249,10 @@ static void init_tensor(const sluice_model *m, const sluice__tensor *t, uint64_t
     case SLUICE__KIND_MATRIX:
         fill_normal(x, t->count, seed, sluice__hash_text(t->name), (float)m->config.initializer_range);
         break;
+    case SLUICE__KIND_CONV: /* the spread that PyTorch's Conv1d starts with */
+        fill_normal(x, t->count, seed, sluice__hash_text(t->name), 1 / sqrtf(3 * (float)t->shape[1]));
+        break;
+    case SLUICE__KIND_DECAY: init_decay(x, t, seed); break;
     case SLUICE__KIND_BIAS:
     case SLUICE__KIND_GATE_PARAM: break; /* zero already */
     }

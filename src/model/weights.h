@@ -16,6 +16,7 @@
 /* Matrices as forward reads them. A stack that the layer does not have has count 0. */
 typedef struct sluice__layer_stacks {
     sluice__stack qkvg, o_proj;
+    sluice__stack delta_in, delta_out; /* q | k | v | z | b | a of linear attention */
     sluice__stack gate_up, down;
     sluice__stack router;
     sluice__stack expert_gate_up, expert_down; /* of expert 0; those of the others follow: sluice__of_expert */
@@ -28,13 +29,19 @@ static inline sluice__stack sluice__of_expert(sluice__stack first, int64_t exper
 
 /* Pointers into the flat layout. Those to matrices are NULL in a model that was loaded to run. */
 typedef struct sluice__layer_weights {
-    float *input_norm;          /* [D] input_layernorm */
+    float *input_norm;          /* [D] input_layernorm; NULL with no_input_norm */
     float *qkvg;                /* [q_rows + k_rows + v_rows + gate_rows + switch_rows, D] */
     float *qkv_bias;            /* [q_rows + k_rows + v_rows + gate_rows], NULL without bias */
     float *gate_param;          /* [n*w] input-independent gate; NULL unless gate.input_none */
-    float *q_norm, *k_norm;     /* [head_dim]; NULL without qk_norm */
+    float *q_norm, *k_norm;     /* [head_dim], of all heads with qk_norm_whole; NULL without qk_norm */
     float *sdpa_norm;           /* [head_dim]; NULL without sdpa_norm */
     float *o_proj, *o_bias;     /* [D, H*head_dim]; [D] or NULL */
+    float *delta_in;            /* [2 Hk dk + 2 Hv dv + 2 Hv, D] q | k | v | z | b | a of linear attention; it and what
+                                   follows NULL without, then those above are */
+    float *delta_conv;          /* [2 Hk dk + Hv dv, taps] of q | k | v */
+    float *delta_a_log, *delta_dt_bias; /* [Hv] */
+    float *delta_norm;          /* [dv] */
+    float *delta_out;           /* [D, Hv dv] */
     float *post_self_attn_norm; /* [D]; NULL unless sandwich_norm */
     float *post_attention_norm; /* [D] pre-norm of the MLP: post_attention_layernorm */
     float *gate_up;             /* [2F, D]; [F, D] when mlp_gelu */

@@ -5,21 +5,28 @@
 #include <string.h>
 
 const sluice__family *const sluice__families[] = {
-    &sluice__family_sluice, &sluice__family_paper,   &sluice__family_llama,           &sluice__family_qwen2,
-    &sluice__family_qwen3,  &sluice__family_qwen3_5, &sluice__family_qwen3_5_wrapped, &sluice__family_qwen3_moe,
-    &sluice__family_qwen2_moe, NULL};
+    &sluice__family_sluice,
+    &sluice__family_paper,
+    &sluice__family_llama,
+    &sluice__family_qwen2,
+    &sluice__family_qwen3,
+    &sluice__family_qwen3_moe,
+    &sluice__family_qwen2_moe,
+    &sluice__family_qwen3_next,
+    &sluice__family_qwen3_5,
+    &sluice__family_qwen3_5_wrapped,
+    &sluice__family_qwen3_5_moe,
+    &sluice__family_qwen3_5_moe_wrapped,
+    &sluice__family_olmo_hybrid,
+    NULL};
 
 /* model_type, what it needs */
 static const char *const later[][2] = {
-    {"qwen3_next", "linear_attention (gated delta rule) layers and a mixture of experts"},
-    {"qwen3_5_moe", "linear_attention (gated delta rule) layers and a mixture of experts"},
-    {"qwen3_5_moe_text", "linear_attention (gated delta rule) layers and a mixture of experts"},
     {"mixtral", "a mixture of experts"},
     {"afmoe", "a mixture of experts"},
     {"laguna", "a mixture of experts and a softplus gate"},
     {"step3p5", "a mixture of experts and head counts per layer"},
     {"gpt_oss", "attention sinks and a mixture of experts"},
-    {"olmo_hybrid", "linear_attention (gated delta rule) layers"},
     {"muse_glimmer", "weightless q/k norms and a logit soft-cap"},
     {"spark2_5", "a GeGLU MLP"},
     {"qwen4_exp", "linear_attention (gated delta rule) layers and hyper-connections"},
