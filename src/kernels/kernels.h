@@ -4,6 +4,7 @@
 #ifndef SLUICE_KERNELS_KERNELS_H
 #define SLUICE_KERNELS_KERNELS_H
 #include "kernels/bf16.h"
+#include "kernels/delta.h"
 #include "kernels/gate.h"
 #include "kernels/ops.h"
 #include "kernels/quant_linear.h"

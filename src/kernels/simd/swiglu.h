@@ -2,14 +2,9 @@
 /* SwiGLU on a fused [gate | up] row: body for one vec_<isa>.h. */
 #include "kernels/kernels.h"
 
-/* x sigmoid(x), 0 at minus infinity. Below -100 the product is 0 in float anyway, and -inf * 0 must not arise. */
-VEC_INLINE vec silu(vec x, vec sigmoid) {
-    return vec_select(vec_less(x, vec_set(-100)), vec_zero(), vec_mul(x, sigmoid));
-}
-
 VEC_INLINE void forward_step(float *y, const float *gate, const float *up, int n) {
     vec x = vec_load_n(gate, n);
-    vec_store_n(y, vec_mul(silu(x, vec_sigmoid(x)), vec_load_n(up, n)), n);
+    vec_store_n(y, vec_mul(vec_silu(x, vec_sigmoid(x)), vec_load_n(up, n)), n);
 }
 
 void VEC_KERNEL(swiglu_f32)(float *y, const float *gate_up, int64_t rows, int64_t width) {
@@ -22,7 +17,7 @@ void VEC_KERNEL(swiglu_f32)(float *y, const float *gate_up, int64_t rows, int64_
 
 VEC_INLINE void backward_step(float *dgate, float *dup, const float *dy, const float *gate, const float *up,
                               int n) {
-    vec x = vec_load_n(gate, n), g = vec_load_n(dy, n), s = vec_sigmoid(x), a = silu(x, s);
+    vec x = vec_load_n(gate, n), g = vec_load_n(dy, n), s = vec_sigmoid(x), a = vec_silu(x, s);
     vec slope = vec_fma(a, vec_sub(vec_set(1), s), s);
     vec_store_n(dgate, vec_mul(vec_mul(g, vec_load_n(up, n)), slope), n);
     vec_store_n(dup, vec_mul(g, a), n);

@@ -65,4 +65,10 @@ VEC_INLINE vec vec_erf(vec x) {
     q = vec_sub(vec_set(1), vec_exp(vec_neg(q)));
     return vec_select(vec_less(vec_abs(x), vec_set(1)), p, vec_copysign(q, x));
 }
+
+/* x sigmoid(x), 0 at minus infinity. Below -100 the product is 0 in float anyway, and -inf * 0 must not arise. */
+VEC_INLINE vec vec_silu(vec x, vec sigmoid) {
+    return vec_select(vec_less(x, vec_set(-100)), vec_zero(), vec_mul(x, sigmoid));
+}
+
 #endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Linear attention: reference, token by token, and the operators that deal channels, rows and heads out to the team. */
+#include "kernels/delta.h"
+#include "kernels/kernels.h"
+#include "kernels/parallel.h"
+#include "kernels/scratch.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- reference ---- */
+
+static double silu(double x) {
+    return x < -1e4 ? 0 : x / (1 + exp(-x));
+}
+
+/* Input of channel c, `row` counted from the first of this call. */
+static double conv_input(const sluice__conv *p, int64_t row, int64_t c) {
+    if (row >= 0) return p->x[row * p->x_stride + c];
+    return p->history ? p->history[(p->taps - 1 + row) * p->channels + c] : 0;
+}
+
+void sluice_causal_conv_f32_ref(const sluice__conv *p, int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; c++)
+        for (int64_t t = 0; t < p->rows; t++) {
+            double sum = 0;
+            for (int j = 0; j < p->taps; j++)
+                sum += (double)p->w[c * p->taps + j] * conv_input(p, t - p->taps + 1 + j, c);
+            p->y[t * p->y_stride + c] = (float)silu(sum);
+        }
+}
+
+void sluice_l2_norm_f32_ref(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t rows, int heads,
+                            int dim, float eps, float scale) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int h = 0; h < heads; h++) {
+            const float *from = x + r * x_stride + (int64_t)h * dim;
+            float *to = y + r * y_stride + (int64_t)h * dim;
+            double sum = 0;
+            for (int i = 0; i < dim; i++) sum += (double)from[i] * (double)from[i];
+            double s = (double)scale / sqrt(sum + (double)eps);
+            for (int i = 0; i < dim; i++) to[i] = (float)(from[i] * s);
+        }
+}
+
+/* One token of one head, column by column of the state. */
+static void step(const sluice__delta_head *h, int64_t t) {
+    const float *q = h->q + t * h->qk_stride, *k = h->k + t * h->qk_stride;
+    double decay = exp((double)h->log_decay[t * h->gate_stride]), beta = (double)h->beta[t * h->gate_stride];
+    for (int j = 0; j < h->value_dim; j++) {
+        float *s = h->state + j;
+        double memory = 0, out = 0;
+        for (int i = 0; i < h->key_dim; i++) memory += decay * (double)s[(int64_t)i * h->value_dim] * (double)k[i];
+        double write = beta * ((double)h->v[t * h->v_stride + j] - memory);
+        for (int i = 0; i < h->key_dim; i++) {
+            double updated = decay * (double)s[(int64_t)i * h->value_dim] + (double)k[i] * write;
+            out += updated * (double)q[i];
+            s[(int64_t)i * h->value_dim] = (float)updated;
+        }
+        h->o[t * h->o_stride + j] = (float)out;
+    }
+}
+
+void sluice_delta_rule_f32_ref(const sluice__delta_head *h) {
+    for (int64_t t = 0; t < h->rows; t++) step(h, t);
+}
+
+/* ---- operators ---- */
+
+enum { LINE = 16 }; /* channels of a cache line */
+
+/* The last taps-1 inputs, of channels begin..end-1. */
+static void keep_history(const sluice__conv *c, int64_t begin, int64_t end) {
+    int64_t kept = c->taps - 1;
+    size_t bytes = (size_t)(end - begin) * sizeof(float);
+    for (int64_t j = 0; j < kept; j++) {
+        int64_t row = c->rows - kept + j;
+        const float *from = row >= 0 ? c->x + row * c->x_stride : c->history + (kept + row) * c->channels;
+        memcpy(c->history + j * c->channels + begin, from + begin, bytes);
+    }
+}
+
+void sluice__causal_conv_silu(const sluice__conv *c) {
+    const sluice__kernels *k = sluice__kernels_now();
+    SLUICE__SPLIT(sluice__team(2 * c->rows * c->channels), c->channels, LINE, {
+        k->causal_conv_f32(c, range.begin, range.end);
+        if (c->history) keep_history(c, range.begin, range.end);
+    });
+}
+
+void sluice__l2_norm(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t rows, int heads, int dim,
+                     float eps, float scale) {
+    const sluice__kernels *k = sluice__kernels_now();
+    SLUICE__SPLIT(sluice__team(rows * heads * dim), rows, 1,
+                  k->l2_norm_f32(y + range.begin * y_stride, y_stride, x + range.begin * x_stride, x_stride,
+                                 range.end - range.begin, heads, dim, eps, scale));
+}
+
+/* log(1 + exp(x)); above 20 that is x in fp32, and PyTorch's softplus says so too. */
+static float softplus(float x) {
+    return x > 20 ? x : log1pf(expf(x));
+}
+
+void sluice__delta_gates(float *log_decay, float *beta, const float *a, const float *b, int64_t stride,
+                         const float *a_log, const float *dt_bias, int64_t rows, int heads, float scale) {
+    SLUICE__SPLIT(sluice__team(8 * rows * heads), rows, 1, {
+        for (int64_t r = range.begin; r < range.end; r++)
+            for (int h = 0; h < heads; h++) {
+                log_decay[r * heads + h] = -expf(a_log[h]) * softplus(a[r * stride + h] + dt_bias[h]);
+                beta[r * heads + h] = scale / (1 + expf(-b[r * stride + h]));
+            }
+    });
+}
+
+static int64_t up(int64_t n) {
+    return (n + LINE - 1) / LINE * LINE;
+}
+
+/* For the largest vectors: K^T and the padded state by rows of keys; two tables of pairs; rows of values twice and
+ * a row of factors; four numbers a token. */
+int64_t sluice__delta_scratch(int key_dim, int value_dim) {
+    int64_t chunk = SLUICE__DELTA_CHUNK, keys = up(key_dim), values = up(value_dim);
+    return keys * (chunk + values) + 2 * chunk * chunk + (2 * chunk + 1) * values + 4 * chunk;
+}
+
+static void one_head(const sluice__delta *d, int64_t item, float *scratch) {
+    int64_t b = item / d->value_heads, h = item % d->value_heads, first = b * d->seq_len;
+    int64_t key_head = h / (d->value_heads / d->key_heads), size = (int64_t)d->key_dim * d->value_dim;
+    float *own = scratch + sluice__delta_scratch(d->key_dim, d->value_dim);
+    if (!d->state) memset(own, 0, (size_t)size * sizeof *own);
+    sluice__delta_head head = {.rows = d->seq_len,
+                               .qk_stride = d->qkv_stride,
+                               .v_stride = d->qkv_stride,
+                               .gate_stride = d->value_heads,
+                               .o_stride = (int64_t)d->value_heads * d->value_dim,
+                               .key_dim = d->key_dim,
+                               .value_dim = d->value_dim,
+                               .q = d->q + first * d->qkv_stride + key_head * d->key_dim,
+                               .k = d->k + first * d->qkv_stride + key_head * d->key_dim,
+                               .v = d->v + first * d->qkv_stride + h * d->value_dim,
+                               .log_decay = d->log_decay + first * d->value_heads + h,
+                               .beta = d->beta + first * d->value_heads + h,
+                               .state = d->state ? d->state + item * size : own,
+                               .scratch = scratch};
+    head.o = d->o + first * head.o_stride + h * d->value_dim;
+    sluice__kernels_now()->delta_rule_f32(&head);
+}
+
+sluice_status sluice__delta_rule(const sluice__delta *d) {
+    int64_t items = (int64_t)d->batch * d->value_heads, size = (int64_t)d->key_dim * d->value_dim;
+    int team = sluice__team(items * size * (1 + d->seq_len / 8));
+    if (team > items) team = (int)items;
+    int64_t each = sluice__delta_scratch(d->key_dim, d->value_dim) + (d->state ? 0 : up(size));
+    float *scratch = sluice__scratch((size_t)each * (size_t)team);
+    if (!scratch) return SLUICE_ERR_MEMORY;
+    SLUICE__SPLIT(team, items, 1, {
+        float *mine = scratch + (team > 1 ? omp_get_thread_num() : 0) * each;
+        for (int64_t i = range.begin; i < range.end; i++) one_head(d, i, mine);
+    });
+    return SLUICE_OK;
+}
