@@ -130,19 +130,36 @@ static sluice_attention_params params_of(const context *c, int kv_len) {
                                      .gate_op = gate->op};
 }
 
+/* The norm of qk_norm_whole takes all heads of a token as one, before they rotate one by one in place. */
+static void norm_rope_call(const sluice__norm_rope *p, bool whole, float *y, int64_t y_stride, float *rstd,
+                           const float *x, int64_t x_stride) {
+    if (!whole) {
+        sluice__norm_rope_forward(p, y, y_stride, rstd, x, x_stride);
+        return;
+    }
+    sluice__norm_rope norm = *p, rope = *p;
+    norm.heads = 1;
+    norm.head_dim = p->heads * p->head_dim;
+    norm.cos = norm.sin = NULL;
+    rope.norm = false;
+    sluice__norm_rope_forward(&norm, y, y_stride, rstd, x, x_stride);
+    if (p->cos) sluice__norm_rope_forward(&rope, y, y_stride, NULL, y, y_stride);
+}
+
 /* y = rope(norm(x)) from one strided place to another; a cache is filled row by row of the batch. */
 static void norm_rope(const context *c, int heads, const float *weight, sluice_strided y, float *rstd,
                       sluice_strided x) {
     sluice__norm_rope p = norm_rope_of(c, heads, weight);
+    bool whole = c->spec->qk_norm && c->spec->qk_norm_whole;
     if (y.stride_batch == c->pass->seq_len * y.stride_token) {
-        sluice__norm_rope_forward(&p, y.data, y.stride_token, rstd, x.data, x.stride_token);
+        norm_rope_call(&p, whole, y.data, y.stride_token, rstd, x.data, x.stride_token);
         return;
     }
     p.rows = c->pass->seq_len;
     for (int b = 0; b < c->pass->batch; b++) {
         p.position = c->pass->positions + (int64_t)b * p.rows;
-        sluice__norm_rope_forward(&p, y.data + b * y.stride_batch, y.stride_token, NULL, x.data + b * x.stride_batch,
-                                  x.stride_token);
+        norm_rope_call(&p, whole, y.data + b * y.stride_batch, y.stride_token, NULL, x.data + b * x.stride_batch,
+                       x.stride_token);
     }
 }
 

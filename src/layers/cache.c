@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The key/value cache: one allocation, counted and placed by the same function. */
+/* The cache: one allocation, counted and placed by the same functions. */
 #include "layers/cache.h"
 #include "base/memory.h"
 #include <string.h>
@@ -16,8 +16,24 @@ static size_t header_bytes(const sluice_config *config) {
 
 static size_t tensor_bytes(const sluice_config *config, int layer, int batch, int capacity) {
     const sluice_layer_spec *spec = &config->layers[layer];
+    if (sluice_layer_is_linear(spec)) return 0;
     size_t width = (size_t)spec->num_key_value_heads * (size_t)spec->head_dim * sizeof(float);
     size_t bytes = sluice__mul_size(sluice__mul_size((size_t)batch, (size_t)capacity), width);
+    return bytes > LIMIT ? LIMIT + 1 : (bytes + 63) / 64 * 64;
+}
+
+/* Floats of one sequence. */
+static int64_t state_size(const sluice_delta_spec *d) {
+    return (int64_t)d->num_value_heads * d->key_head_dim * d->value_head_dim;
+}
+
+static int64_t conv_size(const sluice_delta_spec *d) {
+    int64_t channels = 2 * (int64_t)d->num_key_heads * d->key_head_dim + (int64_t)d->num_value_heads * d->value_head_dim;
+    return d->num_value_heads ? channels * (d->conv_kernel - 1) : 0;
+}
+
+static size_t floats_bytes(int batch, int64_t floats) {
+    size_t bytes = sluice__mul_size((size_t)batch, (size_t)floats * sizeof(float));
     return bytes > LIMIT ? LIMIT + 1 : (bytes + 63) / 64 * 64;
 }
 
@@ -26,6 +42,8 @@ static size_t all_bytes(const sluice_config *config, int batch, int capacity) {
     for (int i = 0; i < config->num_hidden_layers; i++) {
         size_t one = tensor_bytes(config, i, batch, capacity);
         bytes = add(bytes, add(one, one));
+        const sluice_delta_spec *d = &config->layers[i].delta;
+        bytes = add(bytes, add(floats_bytes(batch, state_size(d)), floats_bytes(batch, conv_size(d))));
     }
     return bytes;
 }
@@ -51,8 +69,15 @@ sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, 
     for (int i = 0; i < config->num_hidden_layers; i++) {
         size_t one = tensor_bytes(config, i, batch, capacity);
         int64_t width = (int64_t)config->layers[i].num_key_value_heads * config->layers[i].head_dim;
-        cache->layers[i] = (sluice__cache_layer){(void *)base, (void *)(base + one), width};
+        const sluice_delta_spec *d = &config->layers[i].delta;
+        sluice__cache_layer *l = &cache->layers[i];
+        *l = (sluice__cache_layer){.state_size = state_size(d), .conv_size = conv_size(d)};
+        if (one) l->k = (void *)base, l->v = (void *)(base + one), l->kv_width = width;
         base += 2 * one;
+        if (l->state_size) l->state = (void *)base;
+        base += floats_bytes(batch, l->state_size);
+        if (l->conv_size) l->conv = (void *)base;
+        base += floats_bytes(batch, l->conv_size);
     }
     *out = cache;
     return SLUICE_OK;
@@ -65,13 +90,17 @@ sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_err
     SLUICE__TRY(sluice__cache_new(&fresh, old->model, old->batch, capacity, err));
     for (int i = 0; i < sluice_model_config(old->model)->num_hidden_layers; i++) {
         const sluice__cache_layer *from = &old->layers[i], *to = &fresh->layers[i];
-        for (int b = 0; b < old->batch; b++) {
+        size_t batch = (size_t)old->batch;
+        if (from->state_size) memcpy(to->state, from->state, batch * (size_t)from->state_size * sizeof(float));
+        if (from->conv_size) memcpy(to->conv, from->conv, batch * (size_t)from->conv_size * sizeof(float));
+        for (int b = 0; b < old->batch && from->kv_width; b++) {
             size_t used = (size_t)(from->kv_width * old->length) * sizeof(float);
             memcpy(to->k + from->kv_width * capacity * b, from->k + from->kv_width * old->capacity * b, used);
             memcpy(to->v + from->kv_width * capacity * b, from->v + from->kv_width * old->capacity * b, used);
         }
     }
     fresh->length = old->length;
+    fresh->state_length = old->state_length;
     sluice__cache_free(*cache);
     *cache = fresh;
     return SLUICE_OK;
@@ -83,6 +112,26 @@ void sluice__cache_free(sluice__cache *cache) { sluice__free(cache); }
 
 int sluice__cache_length(const sluice__cache *cache) { return cache->length; }
 
+static bool has_states(const sluice__cache *cache) {
+    for (int i = 0; i < sluice_model_config(cache->model)->num_hidden_layers; i++)
+        if (cache->layers[i].state_size) return true;
+    return false;
+}
+
+static void clear_states(sluice__cache *cache) {
+    for (int i = 0; i < sluice_model_config(cache->model)->num_hidden_layers; i++) {
+        sluice__cache_layer *l = &cache->layers[i];
+        size_t batch = (size_t)cache->batch;
+        if (l->state_size) memset(l->state, 0, batch * (size_t)l->state_size * sizeof(float));
+        if (l->conv_size) memset(l->conv, 0, batch * (size_t)l->conv_size * sizeof(float));
+    }
+    cache->state_length = 0;
+}
+
 void sluice__cache_truncate(sluice__cache *cache, int length) {
     if (length < cache->length) cache->length = length < 0 ? 0 : length;
+    if (!has_states(cache)) cache->state_length = cache->length;
+    else if (cache->length == 0) clear_states(cache);
 }
+
+bool sluice__cache_is_whole(const sluice__cache *cache) { return cache->state_length == cache->length; }

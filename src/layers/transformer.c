@@ -6,6 +6,7 @@
 #include "kernels/ops.h"
 #include "layers/attention.h"
 #include "layers/cache.h"
+#include "layers/delta.h"
 #include "layers/head.h"
 #include "layers/mlp.h"
 #include "layers/moe.h"
@@ -24,6 +25,10 @@ static sluice_status check_shape(const sluice__workspace *ws, const sluice__inpu
     if (cache->model != ws->model || cache->batch != in->batch)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the key/value cache was made for %s (batch %d, input batch %d)",
                             cache->model != ws->model ? "another model" : "another batch", cache->batch, in->batch);
+    if (!sluice__cache_is_whole(cache))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "the cache was cut to %d tokens, but its states of linear attention stand behind %d", cache->length,
+                            cache->state_length);
     if (in->seq_len > cache->capacity - cache->length)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "the key/value cache is full: %d of %d tokens held, %d more to append", cache->length,
@@ -47,6 +52,19 @@ static sluice_status check_range(const int32_t *x, int64_t count, int seq_len, i
     return SLUICE_OK;
 }
 
+/* States of linear attention run on from document to document. */
+static sluice_status check_documents(const sluice_config *config, const sluice__input *in, int64_t rows,
+                                     sluice_error *err) {
+    int64_t packed = 0;
+    while (in->key_start && packed < rows && in->key_start[packed] == 0) packed++;
+    if (!in->key_start || packed == rows) return SLUICE_OK;
+    for (int i = 0; i < config->num_hidden_layers; i++)
+        if (sluice_layer_is_linear(&config->layers[i]))
+            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                                "layer %d is linear attention: several documents in one row are not supported", i);
+    return SLUICE_OK;
+}
+
 /* Checks the input and fills *pass. */
 static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice__workspace *ws,
                            const sluice__input *in, sluice__cache *cache, const sluice__probe *probe,
@@ -60,6 +78,7 @@ static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice
     if (in->labels)
         SLUICE__TRY(check_range(in->labels, rows, in->seq_len, INT32_MIN, config->vocab_size - 1, "label", err));
     if (in->key_start) SLUICE__TRY(check_range(in->key_start, rows, in->seq_len, 0, last, "key_start", err));
+    SLUICE__TRY(check_documents(config, in, rows, err));
     if (in->positions) {
         SLUICE__TRY(check_range(in->positions, rows, in->seq_len, 0, INT32_MAX - 1, "position", err));
         last = 0;
@@ -111,15 +130,18 @@ static void change_residual(const sluice__pass *pass, int i, const next_norm *ne
 static sluice_status layer_forward(const sluice__pass *pass, int i) {
     const sluice__layer_state *s = &pass->ws->layers[i];
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[i];
-    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_IN, i, s->x1));
-    SLUICE__TRY(sluice__attention_layer_forward(pass, i, s->x1, s->x1_half, s->attention_out.raw, &s->attention));
+    bool linear = sluice_layer_is_linear(&pass->config->layers[i]), direct = pass->config->layers[i].no_input_norm;
+    const float *x1 = direct ? s->h_in : s->x1, *x2 = direct ? s->h_mid : s->x2;
+    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_IN, i, x1));
+    if (linear) SLUICE__TRY(sluice__delta_layer_forward(pass, i, x1, s->attention_out.raw, &s->delta));
+    else SLUICE__TRY(sluice__attention_layer_forward(pass, i, x1, s->x1_half, s->attention_out.raw, &s->attention));
     sluice__branch_forward(pass, i, w->post_self_attn_norm, &s->attention_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_OUT, i, s->attention_out.out));
     add_norm(pass, s->h_mid, s->x2, s->rstd2, s->h_in, s->attention_out.out, w->post_attention_norm);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_RESID_ATTN, i, s->h_mid));
-    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_IN, i, s->x2));
-    if (pass->config->layers[i].moe.num_experts) sluice__moe_forward(pass, i, s->x2, s->mlp_out.raw, &s->moe);
-    else sluice__mlp_forward(pass, i, s->x2, s->x2_half, s->mlp_out.raw, &s->mlp);
+    SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_IN, i, x2));
+    if (pass->config->layers[i].moe.num_experts) sluice__moe_forward(pass, i, x2, s->mlp_out.raw, &s->moe);
+    else sluice__mlp_forward(pass, i, x2, s->x2_half, s->mlp_out.raw, &s->mlp);
     SLUICE__TRY(sluice__probe_ffn(pass, i, s));
     sluice__branch_forward(pass, i, w->post_mlp_norm, &s->mlp_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_FFN_OUT, i, s->mlp_out.out));
@@ -148,7 +170,7 @@ sluice_status sluice__forward(const sluice_model *model, sluice__workspace *ws, 
     SLUICE__TRY(begin(&pass, model, ws, in, cache, probe, err));
     SLUICE__TRY(body_forward(&pass, in->ids));
     sluice__head_logits(&pass, ws->x_out, which, logits);
-    if (cache) cache->length += in->seq_len;
+    if (cache) cache->state_length = cache->length += in->seq_len;
     return SLUICE_OK;
 }
 

@@ -23,7 +23,7 @@ void sluice__workspace_intervene(sluice__workspace *ws, const sluice__interventi
 /* Bytes that a workspace of this shape takes, without making it (memory plan). */
 int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_len, sluice__mode mode);
 
-/* Keys and values of earlier tokens, one sequence per batch row, all rows of equal length. */
+/* Keys and values of earlier tokens and states of linear attention, one sequence per batch row, all rows of equal length. */
 typedef struct sluice__cache sluice__cache;
 sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity,
                                 sluice_error *err);
@@ -32,8 +32,10 @@ int sluice__cache_length(const sluice__cache *cache);
 int sluice__cache_capacity(const sluice__cache *cache);
 /* Makes room for `capacity` tokens (never less than now), keeping what is there. On failure *cache stays as it was. */
 sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_error *err);
-/* Forget everything behind the first `length` tokens. */
+/* Forget everything behind the first `length` tokens. States of linear attention cannot go back but to 0: then the
+ * cache is no longer whole, and forward refuses it until it is truncated to 0. */
 void sluice__cache_truncate(sluice__cache *cache, int length);
+bool sluice__cache_is_whole(const sluice__cache *cache);
 int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity);
 
 typedef struct sluice__input {

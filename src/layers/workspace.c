@@ -116,6 +116,16 @@ static void take_attention(arena *a, const plan *p, int layer, const common *sha
     s->lse = p->train ? floats(a, p->rows, heads) : NULL;
 }
 
+static void take_delta(arena *a, const plan *p, const sluice_delta_spec *d, sluice__delta_state *s) {
+    int64_t keys = (int64_t)d->num_key_heads * d->key_head_dim, values = (int64_t)d->num_value_heads * d->value_head_dim;
+    s->stride = padded(2 * keys + 2 * values + 2 * (int64_t)d->num_value_heads);
+    s->in = floats(a, p->rows, s->stride);
+    s->qkv = floats(a, p->rows, 2 * keys + values);
+    s->log_decay = floats(a, p->rows, d->num_value_heads);
+    s->beta = floats(a, p->rows, d->num_value_heads);
+    s->o = floats(a, p->rows, values);
+}
+
 /* `temporary` is shared by all branches. In TRAIN what backward reads gets a place of its own. */
 static void take_branch(arena *a, const plan *p, const sluice_layer_spec *spec, float *temporary,
                         sluice__branch_state *s) {
@@ -237,7 +247,8 @@ static void take_infer(arena *a, const plan *p, sluice__workspace *ws, sluice__l
         take_branch(a, p, spec, temporary, &s->attention_out);
         take_branch(a, p, spec, temporary, &s->mlp_out);
         a->at = shared;
-        take_attention(a, p, i, &none, &s->attention);
+        if (sluice_layer_is_linear(spec)) take_delta(a, p, &spec->delta, &s->delta);
+        else take_attention(a, p, i, &none, &s->attention);
         a->at = shared;
         take_ffn(a, p, spec, &moe, &none, s);
         a->at = shared;
@@ -346,6 +357,21 @@ int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_
     return bytes > INT64_MAX / 2 ? INT64_MAX / 2 : (int64_t)bytes + sluice__rope_cache_bytes(config, seq_len);
 }
 
+/* Backward does not know every layer that forward does. */
+static sluice_status check_trainable(const sluice_config *c, sluice_error *err) {
+    for (int i = 0; i < c->num_hidden_layers; i++) {
+        const sluice_layer_spec *l = &c->layers[i];
+        const char *what = sluice_layer_is_linear(l) ? "linear attention (gated delta rule)"
+                           : l->no_input_norm        ? "a layer whose norms stand behind its branches"
+                           : l->qk_norm && l->qk_norm_whole ? "a q/k norm over all heads"
+                                                            : NULL;
+        if (what)
+            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "layer %d: training %s is not supported by this version", i,
+                                what);
+    }
+    return SLUICE_OK;
+}
+
 sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model *model, int batch, int seq_len,
                                     sluice__mode mode, sluice_error *err) {
     *out = NULL;
@@ -355,6 +381,7 @@ sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model 
     plan p = plan_of(sluice_model_config(model), (int64_t)batch * seq_len, mode);
     if ((p.train || p.bf16) && sluice__model_is_as_stored(model))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a model loaded AS_STORED runs, but cannot be trained");
+    if (p.train || p.bf16) SLUICE__TRY(check_trainable(p.config, err));
     size_t bytes = arena_bytes(&p);
     char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_ACTIVATIONS);
     if (!base) return sluice__no_memory(err, bytes, "activations");

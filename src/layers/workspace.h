@@ -31,6 +31,15 @@ typedef struct sluice__attention_state {
     float *projected;       /* [rows, D] output projection before an output gate; TRAIN */
 } sluice__attention_state;
 
+/* One layer of linear attention; Hk key heads of dk, Hv value heads of dv. INFER only. */
+typedef struct sluice__delta_state {
+    int64_t stride;          /* of a token in `in`: its projections padded to whole cache lines */
+    float *in;               /* [rows, q | k | v | z | b | a] projections */
+    float *qkv;              /* [rows, q | k | v] behind convolution and norm */
+    float *log_decay, *beta; /* [rows, Hv] */
+    float *o;                /* [rows, Hv*dv] what the output projection reads */
+} sluice__delta_state;
+
 /* Whether the attention operator applies the layer's gate itself. */
 static inline bool sluice__gate_is_fused(const sluice_layer_spec *spec) {
     return spec->gate.position == SLUICE_GATE_SDPA && !spec->gate.shared && !spec->gate.input_none &&
@@ -69,7 +78,8 @@ typedef struct sluice__moe_state {
 typedef struct sluice__layer_state {
     float *h_in, *x1, *rstd1; /* residual before the layer [rows, D], its norm, [rows] */
     sluice__bf16 *x1_half, *x2_half; /* x2_half NULL with experts: the router wants floats */
-    sluice__attention_state attention;
+    sluice__attention_state attention; /* or */
+    sluice__delta_state delta;
     sluice__branch_state attention_out;
     float *h_mid, *x2, *rstd2; /* residual after attention, its norm */
     sluice__mlp_state mlp; /* or */

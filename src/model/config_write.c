@@ -228,6 +228,12 @@ static const char *foreign_part(const sluice_layer_spec *l) {
 
 sluice_status sluice__config_check_writable(const sluice_config *c, sluice_error *err) {
     const sluice_layer_spec *kinds[] = {first_of_kind(c, false), first_of_kind(c, true)};
+    for (int i = 0; i < c->num_hidden_layers; i++) {
+        const sluice_layer_spec *layer = &c->layers[i];
+        if (sluice_layer_is_linear(layer) || layer->no_input_norm || (layer->qk_norm && layer->qk_norm_whole))
+            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "layer %d: saving a model with %s is not supported by this version",
+                                i, sluice_layer_is_linear(layer) ? "linear attention" : "norms as in OLMo");
+    }
     for (int i = 0; i < c->num_hidden_layers; i++)
         for (int k = 0; k < 2; k++)
             if (kinds[k] && !alike(&c->layers[i], kinds[k]))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every dense softmax model of the references: all recorded activations, the cache in several splits, greedy tokens. */
+/* Models of the references: all recorded activations, the cache in several splits, greedy tokens. */
 #include "support/reference.h"
 #include "support/test_support.h"
 
@@ -27,6 +27,12 @@ static const struct {
     {"models/paper_elementwise_g4_views", 11},
     {"models/paper_headwise_g2_bin", 15},
     {"models/paper_headwise_shards", 11},
+    {"models/qwen3_next", 41},
+    {"models/qwen3_5", 31},
+    {"models/qwen3_5_moe", 10},
+    {"models/qwen3_5_vlm", 10},
+    {"models/qwen3_5_yarn", 12},
+    {"models/olmo_hybrid", 8},
 };
 
 static void test_cases(void **state) {

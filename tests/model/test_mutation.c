@@ -139,6 +139,7 @@ static void check_accepted(const sluice_config *c) {
     assert_true(parameters > 0 && parameters < INT64_MAX / 8 &&
                 sluice_config_num_gate_parameters(c) < parameters);
     assert_true(sluice_config_forward_flops(c, 1000) > 0);
+    if (sluice__config_check_writable(c, &err) == SLUICE_ERR_UNSUPPORTED) return;
     json_t *native = sluice__config_to_json(c, &sluice__target_native);
     assert_non_null(native);
     sluice__json view = sluice__json_view(native, "written");

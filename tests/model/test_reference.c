@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outside references: every dense model of reference/models must give the recorded logits, every directory of
+/* Outside references: every model of reference/models must give the recorded logits, every directory of
  * reference/bad must be refused with the words that its expect.json asks for, or load and give its logits.
  * Cases of layer kinds that this version lacks must say which. */
 #include "support/test_support.h"
@@ -13,7 +13,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Largest difference of the logits to golden.safetensors. */
+/* As the recordings state it (see src/verify/model_case.c). */
+static double tolerance(const sluice_config *c) {
+    for (int i = 0; i < c->num_hidden_layers; i++)
+        if (sluice_layer_is_linear(&c->layers[i])) return 1e-3;
+    return 3e-4;
+}
+
+/* Largest difference of the logits to golden.safetensors, as a share of the tolerance. */
 static sluice_status golden_difference(const sluice_model *m, const char *dir, double *worst,
                                        sluice_error *err) {
     char *path = sluice__path_join(dir, "golden.safetensors");
@@ -39,6 +46,7 @@ static sluice_status golden_difference(const sluice_model *m, const char *dir, d
     }
     *worst = 0;
     for (int64_t i = 0; i < logits->count; i++) *worst = fmax(*worst, fabs((double)got[i] - (double)want[i]));
+    *worst /= tolerance(sluice_model_config(m));
     sluice__free(tokens);
     sluice__free(got);
     sluice__free(want);
@@ -85,15 +93,15 @@ static void check_model(const char *name, const char *dir, int *checked) {
         assert_non_null(strstr(err.message, "support"));
         return;
     }
-    if (st != SLUICE_OK || worst > 3e-4) print_error("%s: %s, logits differ by %g\n", name, err.message, worst);
+    if (st != SLUICE_OK || worst > 1) print_error("%s: %s, logits differ by %g of the tolerance\n", name, err.message, worst);
     assert_int_equal(st, SLUICE_OK);
-    assert_true(worst <= 3e-4);
+    assert_true(worst <= 1);
     ++*checked;
 }
 
 static void models_give_the_recorded_logits(void **state) {
     (void)state;
-    for_each("reference/models", check_model, 18);
+    for_each("reference/models", check_model, 24);
 }
 
 /* ---- reference/bad ---- */
@@ -129,10 +137,8 @@ static void check_bad(const char *name, const char *dir, int *checked) {
     if (!strcmp(expect, "error")) {
         if (st == SLUICE_OK) fail_msg("%s: loads", name);
         check_refusal(name, err.message, must);
-    } else if (st == SLUICE_ERR_UNSUPPORTED) {
-        assert_non_null(strstr(err.message, "linear_attention"));
     } else {
-        if (st != SLUICE_OK || worst > 3e-4) fail_msg("%s: %s, logits differ by %g", name, err.message, worst);
+        if (st != SLUICE_OK || worst > 1) fail_msg("%s: %s, logits differ by %g of the tolerance", name, err.message, worst);
     }
     ++*checked;
     json_decref(root);
