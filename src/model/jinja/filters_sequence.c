@@ -43,6 +43,11 @@ static jinja_value sort_key(jinja_run *run, jinja_value item, jinja_value attrib
 
 static bool flag(jinja_value v) { return sluice__jinja_given(v) && sluice__jinja_truth(v); }
 
+/* jinja2 sorts lists of keys: what is equal is not asked for an order that it may not have. */
+static bool comes_before(jinja_run *run, jinja_value a, jinja_value b) {
+    return !sluice__jinja_equal(run, a, b) && run->st == SLUICE_OK && sluice__jinja_compare(run, a, b) == -1;
+}
+
 /* Merge sort, so that equal keys keep their order; reversed order keeps it as well. keys and items move together. */
 static void merge_sort(jinja_run *run, jinja_value *keys, jinja_value *items, jinja_value *spare, size_t n, bool reverse) {
     if (n < 2 || run->st != SLUICE_OK) return;
@@ -50,8 +55,8 @@ static void merge_sort(jinja_run *run, jinja_value *keys, jinja_value *items, ji
     merge_sort(run, keys, items, spare, half, reverse);
     merge_sort(run, keys + half, items + half, spare, n - half, reverse);
     while (i < half && j < n && run->st == SLUICE_OK) {
-        int order = reverse ? sluice__jinja_compare(run, keys[i], keys[j]) : sluice__jinja_compare(run, keys[j], keys[i]);
-        size_t take = order < 0 ? j++ : i++;
+        bool second = reverse ? comes_before(run, keys[i], keys[j]) : comes_before(run, keys[j], keys[i]);
+        size_t take = second ? j++ : i++;
         spare[2 * out] = keys[take];
         spare[2 * out++ + 1] = items[take];
     }

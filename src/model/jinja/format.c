@@ -152,7 +152,10 @@ jinja_value sluice__jinja_percent(jinja_run *run, jinja_value format, jinja_valu
         if (f.out.size > run->bytes_left) sluice__jinja_unsupported(run, "rendering takes too much memory");
     }
     bool tuple = args.type == JINJA_LIST && args.list->kind == JINJA_KIND_TUPLE;
-    bool left = tuple ? f.used < args.list->count : f.used == 0 && args.type != JINJA_DICT && args.type != JINJA_LIST;
+    /* Python lets unused arguments pass when they could have been asked by a key. */
+    bool keyed = args.type == JINJA_DICT || args.type == JINJA_UNDEFINED ||
+                 (args.type == JINJA_LIST && args.list->kind <= JINJA_KIND_RANGE);
+    bool left = tuple ? f.used < args.list->count : f.used == 0 && !keyed;
     if (left && run->st == SLUICE_OK) sluice__jinja_fail(run, "not all arguments converted during string formatting");
     return sluice__jinja_take_text(run, &f.out);
 }

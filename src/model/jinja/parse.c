@@ -63,7 +63,7 @@ static jinja_node *parse_for(jinja_parser *p, jinja_node *n) {
 
 /* elif is an if in the else of the one before. */
 static jinja_node *parse_if(jinja_parser *p, jinja_node *n) {
-    static const char *const ends[] = {"elif", "else", "endif", NULL};
+    static const char *const ends[] = {"endif", "elif", "else", NULL};
     int branches = 0;
     for (jinja_node *at = n; p->run->st == SLUICE_OK;) {
         if (++branches > MAX_BRANCHES) return refuse(p, n->line, "an if of more than 500 branches");
