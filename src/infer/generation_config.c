@@ -42,6 +42,7 @@ static sluice_status read_sampling(const sluice__json *root, sluice_generation_c
     SLUICE__TRY(sluice__json_int(root, "top_k", false, 0, INT32_MAX, &top_k, err));
     SLUICE__TRY(sluice__json_real(root, "top_p", false, 1e-12, 1, &s->top_p, err));
     SLUICE__TRY(sluice__json_real(root, "min_p", false, 0, 1, &s->min_p, err));
+    SLUICE__TRY(sluice__json_real(root, "typical_p", false, 1e-12, 1, &s->typical_p, err));
     s->top_k = (int)top_k;
     return SLUICE_OK;
 }

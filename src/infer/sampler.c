@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sampling filters. A candidate list shrinks from filter to filter: top-k selects by quickselect, so that a vocabulary
- * of 250 thousand is sorted only when top-p runs on all of it. Probabilities are summed in double. */
+ * of 250 thousand is sorted only when top-p runs on all of it. Where torch compares float32 numbers, so do we: sums are
+ * formed in double and rounded, which decides ties at the border of a filter as transformers does. */
 #include "sluice/sampler.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -13,6 +14,7 @@ typedef struct candidate {
     float logit;
     int32_t id;
     double prob;
+    float surprise; /* distance to the entropy; typical */
 } candidate;
 
 struct sluice_sampler {
@@ -24,7 +26,7 @@ struct sluice_sampler {
 };
 
 sluice_sampling_params sluice_sampling_params_default(void) {
-    return (sluice_sampling_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+    return (sluice_sampling_params){.temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1};
 }
 
 sluice_status sluice_sampling_params_check(const sluice_sampling_params *p, sluice_error *err) {
@@ -36,6 +38,7 @@ sluice_status sluice_sampling_params_check(const sluice_sampling_params *p, slui
         {"temperature", ">= 0", p->temperature, p->temperature >= 0 && p->temperature < INFINITY},
         {"top_k", ">= 0", p->top_k, p->top_k >= 0},
         {"top_p", "above 0, at most 1", p->top_p, p->top_p > 0 && p->top_p <= 1},
+        {"typical_p", "above 0, at most 1", p->typical_p, p->typical_p > 0 && p->typical_p <= 1},
         {"min_p", "0..1", p->min_p, p->min_p >= 0 && p->min_p <= 1},
         {"repetition_penalty", "above 0", p->repetition_penalty,
          p->repetition_penalty > 0 && p->repetition_penalty < INFINITY},
@@ -94,9 +97,16 @@ static void penalise(sluice_sampler *s, const int32_t *history, int64_t n) {
     }
 }
 
+/* Among equals the highest id first: a stable ascending sort, read from its end. */
 static int by_logit_descending(const void *a, const void *b) {
     const candidate *x = a, *y = b;
     if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
+    return (x->id < y->id) - (x->id > y->id);
+}
+
+static int by_surprise(const void *a, const void *b) {
+    const candidate *x = a, *y = b;
+    if (x->surprise != y->surprise) return x->surprise < y->surprise ? -1 : 1;
     return (x->id > y->id) - (x->id < y->id);
 }
 
@@ -146,7 +156,7 @@ static int keep_top_k(sluice_sampler *s) {
         least = kth_largest(copy, s->vocab, k);
     }
     for (int i = 0; i < s->vocab; i++)
-        if (s->z[i] >= least && s->z[i] > -INFINITY) s->list[n++] = (candidate){s->z[i], i, 0};
+        if (s->z[i] >= least && s->z[i] > -INFINITY) s->list[n++] = (candidate){.logit = s->z[i], .id = i};
     return n;
 }
 
@@ -155,20 +165,59 @@ static int keep_top_p(candidate *list, int n, double top_p) {
     if (top_p >= 1) return n;
     qsort(list, (size_t)n, sizeof *list, by_logit_descending);
     softmax(list, n);
-    double below = 0;
-    while (n > 1 && below + list[n - 1].prob <= 1 - top_p) below += list[--n].prob;
+    double sum = 0;
+    while (n > 1) {
+        sum += (float)list[n - 1].prob;
+        if ((float)sum > (float)(1 - top_p)) break;
+        n--;
+    }
     return n;
 }
 
 static int keep_min_p(candidate *list, int n, double min_p) {
     if (min_p <= 0) return n;
     softmax(list, n);
-    double top = 0;
+    float top = 0;
     int kept = 0;
-    for (int i = 0; i < n; i++) top = fmax(top, list[i].prob);
+    for (int i = 0; i < n; i++) top = fmaxf(top, (float)list[i].prob);
+    float least = (float)min_p * top;
     for (int i = 0; i < n; i++)
-        if (list[i].prob >= min_p * top) list[kept++] = list[i];
+        if ((float)list[i].prob >= least) list[kept++] = list[i];
     return kept;
+}
+
+/* Locally typical sampling (Meister et al. 2022): in the order of |-log p - entropy|, as many as hold `mass`, and those
+ * that are as near as the last of them. */
+static int keep_typical(candidate *list, int n, double mass) {
+    if (mass >= 1) return n;
+    double entropy = 0, sum = 0;
+    int last = 0, kept = 0;
+    softmax(list, n);
+    for (int i = 0; i < n; i++)
+        if (list[i].prob > 0) entropy -= list[i].prob * log(list[i].prob);
+    float top = -INFINITY;
+    double total = 0;
+    for (int i = 0; i < n; i++) top = fmaxf(top, list[i].logit);
+    for (int i = 0; i < n; i++) total += exp((double)list[i].logit - top);
+    for (int i = 0; i < n; i++)
+        list[i].surprise = fabsf((float)(top + log(total) - list[i].logit) - (float)entropy);
+    qsort(list, (size_t)n, sizeof *list, by_surprise);
+    for (int i = 0; i < n; i++) last += (float)(sum += (float)list[i].prob) < (float)mass;
+    if (last > n - 1) last = n - 1;
+    float border = list[last].surprise;
+    for (; kept < n && list[kept].surprise <= border; kept++) {
+    }
+    return kept;
+}
+
+/* z = z / temperature; where that leaves the range of float32, with the largest at 0, which is the same distribution. */
+static void divide(sluice_sampler *s, float largest) {
+    float by = (float)s->params.temperature;
+    float shift = isfinite(largest / by) ? 0 : largest;
+    for (int i = 0; i < s->vocab; i++) {
+        float x = s->z[i] - shift;
+        s->z[i] = x == 0 ? x : x / by;
+    }
 }
 
 /* Fills the list with the surviving candidates and their probabilities; their number in *n. */
@@ -184,14 +233,15 @@ static sluice_status filter(sluice_sampler *s, const float *logits, const int32_
     }
     if (best < 0) return sluice__fail(err, SLUICE_ERR_NUMERIC, "no logit is finite");
     if (s->params.temperature == 0) {
-        s->list[0] = (candidate){s->z[best], best, 1};
+        s->list[0] = (candidate){.logit = s->z[best], .id = best, .prob = 1};
         *n = 1;
         return SLUICE_OK;
     }
-    for (int i = 0; i < s->vocab; i++) s->z[i] = s->z[i] / (float)s->params.temperature;
+    divide(s, s->z[best]);
     *n = keep_top_k(s);
     *n = keep_top_p(s->list, *n, s->params.top_p);
     *n = keep_min_p(s->list, *n, s->params.min_p);
+    *n = keep_typical(s->list, *n, s->params.typical_p);
     softmax(s->list, *n);
     return SLUICE_OK;
 }
@@ -225,5 +275,33 @@ sluice_status sluice_sampler_pick(sluice_sampler *s, const float *logits, const 
     }
     *token = s->list[at].id;
     if (logprob) *logprob = log_softmax_at(logits, s->vocab, *token);
+    return SLUICE_OK;
+}
+
+sluice_status sluice_sampler_top(sluice_sampler *s, const float *logits, int n, int32_t *ids, double *logprobs,
+                                 sluice_error *err) {
+    if (n < 1 || n > s->vocab)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the number of log-probabilities: found %d, expected 1..%d", n, s->vocab);
+    double top = -INFINITY, sum = 0;
+    int kept = 0;
+    for (int i = 0; i < s->vocab; i++) {
+        if (isnan(logits[i]) || logits[i] == INFINITY)
+            return sluice__fail(err, SLUICE_ERR_NUMERIC, "the logit of token %d is %f", i, (double)logits[i]);
+        top = fmax(top, logits[i]);
+    }
+    if (top == -INFINITY) return sluice__fail(err, SLUICE_ERR_NUMERIC, "no logit is finite");
+    for (int i = 0; i < s->vocab; i++) sum += exp(logits[i] - top);
+    for (int i = 0; i < s->vocab; i++) { /* an insertion into the few that are kept */
+        int at = kept;
+        while (at > 0 && logits[i] > s->list[at - 1].logit) at--;
+        if (at == n) continue;
+        if (kept < n) kept++;
+        memmove(s->list + at + 1, s->list + at, (size_t)(kept - 1 - at) * sizeof *s->list);
+        s->list[at] = (candidate){.logit = logits[i], .id = i};
+    }
+    for (int i = 0; i < n; i++) {
+        ids[i] = s->list[i].id;
+        logprobs[i] = s->list[i].logit - top - log(sum);
+    }
     return SLUICE_OK;
 }
