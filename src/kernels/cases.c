@@ -270,6 +270,15 @@ static void prepare_adamw(shape *s, void **op) { make_positive(op[2], count_of(s
 const sluice__kernel_case sluice__case_adamw_f32 = {
     "nnnn", 2, FINITE_INPUTS, 1e-6, 0.1, 0, 28, {1, 1 << 22, 0, 0}, prepare_adamw, run_adamw};
 
+/* variant: bit 0 clears the gradient. NaN and zeros included: every version rounds alike. */
+static void run_lion(table *k, shape *s, void **op) {
+    sluice__lion_factors f = {.grad_scale = 0.9f, .decay = 0.999f, .lr = 0.003f, .beta1 = 0.9f, .one_minus_beta1 = 0.1f,
+                              .beta2 = 0.99f, .one_minus_beta2 = 0.01f, .zero_grad = s->variant};
+    k->lion_f32(&f, op[0], op[1], op[2], count_of(s));
+}
+const sluice__kernel_case sluice__case_lion_f32 = {
+    "nnn", 2, ALL_INPUTS, TOLERANCE_EXACT, 0, ABSOLUTE_FLUSH, 20, {1, 1 << 22, 0, 0}, NULL, run_lion};
+
 /* variant: bit 0 A transposed, bit 1 B transposed, bits 2-3 (alpha, beta): (1,0) (1,1) (-0.5,0) (0.5,2) */
 static void run_gemm(table *k, shape *s, void **op) {
     static const float alpha[4] = {1, 1, -0.5f, 0.5f}, beta[4] = {0, 1, 0, 2};

@@ -19,6 +19,13 @@ typedef struct sluice__adamw_factors {
     bool zero_grad;
 } sluice__adamw_factors;
 
+/* The same for Lion. */
+typedef struct sluice__lion_factors {
+    float grad_scale, decay, lr;
+    float beta1, one_minus_beta1, beta2, one_minus_beta2;
+    bool zero_grad;
+} sluice__lion_factors;
+
 typedef struct sluice__kernels {
 #define KERNEL(name, versions, result, parameters) result(*name) parameters;
 #include "kernels/kernels.def"

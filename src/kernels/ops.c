@@ -88,6 +88,22 @@ void sluice__adamw_step(const sluice__adamw *c, float *p, float *m, float *v, fl
                                range.end - range.begin));
 }
 
+void sluice__lion_step(const sluice__lion *c, float *p, float *m, float *g, int64_t count) {
+    const sluice__kernels *k = sluice__kernels_now();
+    sluice__lion_factors f = {
+        .grad_scale = (float)c->grad_scale,
+        .decay = (float)(1 - c->lr * c->weight_decay),
+        .lr = (float)c->lr,
+        .beta1 = (float)c->beta1,
+        .one_minus_beta1 = (float)(1 - c->beta1),
+        .beta2 = (float)c->beta2,
+        .one_minus_beta2 = (float)(1 - c->beta2),
+        .zero_grad = c->zero_grad,
+    };
+    SLUICE__SPLIT(sluice__team(3 * count), count, LINE,
+                  k->lion_f32(&f, p + range.begin, m + range.begin, g + range.begin, range.end - range.begin));
+}
+
 void sluice__embedding_forward(float *y, const float *table, const int32_t *ids, int64_t rows, int64_t dim) {
     SLUICE__SPLIT(sluice__team(rows * dim), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++)

@@ -105,4 +105,12 @@ typedef struct sluice__adamw {
     bool zero_grad;
 } sluice__adamw;
 void sluice__adamw_step(const sluice__adamw *c, float *p, float *m, float *v, float *g, int64_t count);
+
+/* One pass of Lion (Chen et al. 2023, algorithm 2): g' = grad_scale * g;  p *= 1 - lr*weight_decay;
+ * p -= lr * sign(b1 m + (1-b1) g');  m = b2 m + (1-b2) g'. zero_grad as above. The same bits in every version. */
+typedef struct sluice__lion {
+    double lr, beta1, beta2, weight_decay, grad_scale;
+    bool zero_grad;
+} sluice__lion;
+void sluice__lion_step(const sluice__lion *c, float *p, float *m, float *g, int64_t count);
 #endif
