@@ -29,7 +29,8 @@ enum { SLUICE_BOS_NONE, SLUICE_BOS_DOCUMENT, SLUICE_BOS_WINDOW };
 enum { SLUICE_WINDOWS_SHUFFLE, SLUICE_WINDOWS_SEQUENTIAL, SLUICE_WINDOWS_RANDOM };
 enum { SLUICE_LR_LINEAR, SLUICE_LR_COSINE, SLUICE_LR_COSINE_WITH_MIN_LR, SLUICE_LR_CONSTANT,
        SLUICE_LR_CONSTANT_WITH_WARMUP, SLUICE_LR_WARMUP_STABLE_DECAY, SLUICE_LR_WSD };
-enum { SLUICE_OPTIM_ADAMW, SLUICE_OPTIM_MUON };
+enum { SLUICE_GATE_START_RANDOM, SLUICE_GATE_START_OPEN };
+enum { SLUICE_OPTIM_ADAMW, SLUICE_OPTIM_MUON, SLUICE_OPTIM_LION };
 enum { SLUICE_MUON_ORIGINAL, SLUICE_MUON_MATCH_RMS_ADAMW };
 enum { SLUICE_BALANCE_GLOBAL, SLUICE_BALANCE_RUNNING, SLUICE_BALANCE_MICRO };
 enum { SLUICE_DTYPE_FLOAT32, SLUICE_DTYPE_FP32, SLUICE_DTYPE_BFLOAT16, SLUICE_DTYPE_BF16 };
@@ -274,6 +275,10 @@ sluice_status sluice_train_job(sluice_train_result *out, const sluice_train_para
  * sluice_train_free_text. */
 sluice_status sluice_train_read_options(sluice_train_params *p, char **model_options, const char *path,
                                         sluice_error *err);
+/* The options of the run that wrote the checkpoint `dir`, where to write excepted, and its model's configuration; what
+ * decay_from wants before other options are set. */
+sluice_status sluice_train_read_checkpoint(sluice_train_params *p, char **model_options, const char *dir,
+                                           sluice_error *err);
 /* Sets one model option in the JSON object *model_options from text, checked by kind. */
 sluice_status sluice_train_set_model_option(char **model_options, const char *key, const char *value,
                                             sluice_error *err);

@@ -19,8 +19,8 @@ static const char about[] =
     "checkpoints/ and, at the end, model/, which opens in transformers.\n\n"
     "Options may also stand in a JSON file, spelt with underscores; those on the command line win.\n"
     "Underscores work on the command line too, --flag means --flag=true and --no-flag --flag=false;\n"
-    "--model, --tokenizer and --block-size are short for --model-name-or-path, --tokenizer-name and\n"
-    "--seq-len.\n\n"
+    "--model (or --from), --tokenizer and --block-size are short for --model-name-or-path,\n"
+    "--tokenizer-name and --seq-len.\n\n"
     "Ctrl-C or SIGTERM finishes the update, writes a checkpoint and exits with 130 or 143; a second one\n"
     "exits at once. --resume continues from the newest checkpoint with the options of the run, bit for\n"
     "bit with the same number of threads.";
@@ -146,8 +146,10 @@ static bool is_bool_word(const char *word) {
 /* One argument in the spelling of the tables: dashes in names, aliases resolved, --flag as --flag=true and --no-
  * flag as --flag=false. Owned by the caller. */
 static char *respell(const char *arg, const char *next) {
-    static const char *const aliases[][2] = {
-        {"--model", "--model-name-or-path"}, {"--tokenizer", "--tokenizer-name"}, {"--block-size", "--seq-len"}};
+    static const char *const aliases[][2] = {{"--model", "--model-name-or-path"},
+                                             {"--from", "--model-name-or-path"},
+                                             {"--tokenizer", "--tokenizer-name"},
+                                             {"--block-size", "--seq-len"}};
     char *copy = sluice__strdup(arg);
     if (!copy || strncmp(arg, "--", 2) || !arg[2]) return copy;
     size_t name = strcspn(copy, "=");
@@ -208,12 +210,14 @@ static sluice_status apply_options(const option_list *l, sluice_train_params *p,
     return st;
 }
 
-/* The options of the run that --resume continues, unless it has not begun. */
+/* The options of the run that is continued: that in output_dir, unless it has not begun, else the one that decay_from
+ * leaves from. */
 static sluice_status read_run(sluice_train_params *p, char **model_options, const char *output_dir,
-                              sluice_error *err) {
+                              const char *decay_from, sluice_error *err) {
     char *path = output_dir ? sluice__path_join(output_dir, "config.json") : NULL;
-    sluice_status st = path && sluice__is_file(path) ? sluice_train_read_options(p, model_options, path, err)
-                                                     : SLUICE_OK;
+    sluice_status st = SLUICE_OK;
+    if (path && sluice__is_file(path)) st = sluice_train_read_options(p, model_options, path, err);
+    else if (decay_from) st = sluice_train_read_checkpoint(p, model_options, decay_from, err);
     sluice__free(path);
     return st;
 }
@@ -231,7 +235,9 @@ static int collect(const command_line *c, const char *file, sluice_train_params 
     *p = sluice_train_params_default();
     sluice_status st = SLUICE_OK;
     bool resumes = c->resume || given_text(l, "resume-from-checkpoint");
-    if (resumes) st = read_run(p, model_options, given_text(l, "output-dir"), &err);
+    const char *decay_from = given_text(l, "decay-from");
+    if (resumes || decay_from)
+        st = read_run(p, model_options, resumes ? given_text(l, "output-dir") : NULL, decay_from, &err);
     if (st == SLUICE_OK && file) st = sluice_train_read_options(p, model_options, file, &err);
     if (st != SLUICE_OK) return cli_fail("train", &err);
     st = apply_options(l, p, model_options, &err);

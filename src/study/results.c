@@ -10,6 +10,7 @@
 #include "sluice/cpu.h"
 #include "study/findings.h"
 #include "study/report.h"
+#include "train/batches.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,8 +81,9 @@ static sluice_status arm(json_t **out, const sluice__recipe *recipe, const sluic
         sluice__arm_config(&config, &full, a, &p, m->entries[m->entry_of_arm[index]].tokenizer, info.vocab_size, err));
     sluice_first_share uniform = sluice_uniform_share((int)p.seq_len);
     double flops = sluice_config_forward_flops(&config, p.seq_len);
-    double tokens = (double)p.max_steps * (double)p.per_device_train_batch_size *
-                    (double)p.gradient_accumulation_steps * (double)p.seq_len;
+    sluice__batches batches;
+    SLUICE__TRY(sluice__batches_of(&batches, &p, err));
+    double tokens = (double)sluice__batches_before(&batches, p.max_steps) * (double)p.seq_len;
     *out =
         json_pack("{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:f, s:o, s:o, s:o}", "name", a->name, "label", a->label, "gate",
                   gate(&config.layers[0].gate), "config", json_loads(full, 0, NULL), "data_set", m->entry_of_arm[index],

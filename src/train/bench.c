@@ -100,7 +100,7 @@ static sluice_status make_runner(runner *r, const shape *s, int batch, int seq_l
     SLUICE__TRY(make_model(r, s, seq_len, err));
     SLUICE__TRY(sluice__workspace_new(&r->ws, r->model, batch, seq_len, mode_of(r), err));
     sluice__adamw_options options = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-    SLUICE__TRY(sluice__optimizer_new(&r->optimizer, r->model, &options, NULL, err));
+    SLUICE__TRY(sluice__optimizer_new(&r->optimizer, r->model, &options, NULL, NULL, err));
     size_t tokens = (size_t)batch * (size_t)seq_len, floats = (size_t)sluice__flat_size(r->model);
     r->grads = sluice__calloc(floats, sizeof *r->grads, SLUICE__MEM_GRADIENTS);
     r->ids = sluice__calloc(tokens, sizeof *r->ids, SLUICE__MEM_DATA);

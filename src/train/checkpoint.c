@@ -18,9 +18,10 @@ static const char state_format[] = "sluice-trainer-state-1";
 
 static const char *const moment_prefix[2] = {"exp_avg.", "exp_avg_sq."};
 
+/* NULL where the optimiser has no such moment. */
 static float *moment_of(const sluice__checkpoint_parts *c, int moment, int tensor) {
-    float *flat = moment ? c->optimizer->exp_avg_sq : c->optimizer->exp_avg;
-    return flat + sluice__grad_offset(c->model, tensor);
+    int64_t offset = sluice__grad_offset(c->model, tensor);
+    return moment ? sluice__optimizer_second(c->optimizer, offset) : c->optimizer->exp_avg + offset;
 }
 
 static sluice_status write_moments(const char *path, const sluice__checkpoint_parts *c, sluice_error *err) {
@@ -29,13 +30,15 @@ static sluice_status write_moments(const char *path, const sluice__checkpoint_pa
     char **names = sluice__calloc(2 * (size_t)n, sizeof *names, SLUICE__MEM_OTHER);
     sluice_status st = list && names ? SLUICE_OK
                                      : sluice__no_memory(err, (size_t)n * sizeof *list, "the list of moments");
-    for (; st == SLUICE_OK && made < 2 * n; made++) {
-        sluice_tensor_info t = sluice_model_tensor(c->model, made % n);
-        names[made] = sluice__asprintf("%s%s", moment_prefix[made / n], t.name);
+    for (int i = 0; st == SLUICE_OK && i < 2 * n; i++) {
+        sluice_tensor_info t = sluice_model_tensor(c->model, i % n);
+        float *values = moment_of(c, i / n, i % n);
+        if (!values) continue;
+        names[made] = sluice__asprintf("%s%s", moment_prefix[i / n], t.name);
         if (!names[made]) st = sluice__no_memory(err, 64, "a tensor name");
-        else list[made] = sluice__st_f32(names[made], moment_of(c, made / n, made % n), t.ndim, t.shape);
+        else list[made] = sluice__st_f32(names[made], values, t.ndim, t.shape), made++;
     }
-    if (st == SLUICE_OK) st = sluice__safetensors_write(path, list, 2 * n, NULL, err);
+    if (st == SLUICE_OK) st = sluice__safetensors_write(path, list, made, NULL, err);
     for (int i = 0; names && i < made; i++) sluice__free(names[i]);
     sluice__free(names);
     sluice__free(list);
@@ -72,9 +75,12 @@ static sluice_status read_moments(const sluice__safetensors *file, const sluice_
     int n = sluice_model_num_tensors(c->model);
     for (int i = 0; i < 2 * n; i++) {
         sluice_tensor_info t = sluice_model_tensor(c->model, i % n);
+        float *values = moment_of(c, i / n, i % n);
+        if (!values) continue;
         char *name = sluice__asprintf("%s%s", moment_prefix[i / n], t.name);
         if (!name) return sluice__no_memory(err, 64, "a tensor name");
-        sluice_status st = read_tensor(file, name, &t, moment_of(c, i / n, i % n), err);
+        bool fresh = c->adopts && !sluice__safetensors_find(file, name); /* a gate that is new: moments stay 0 */
+        sluice_status st = fresh ? SLUICE_OK : read_tensor(file, name, &t, values, err);
         sluice__free(name);
         if (st != SLUICE_OK) return st;
     }
@@ -296,6 +302,48 @@ sluice_status sluice__checkpoint_load(const char *path, sluice__checkpoint_parts
     c->optimizer->step = optimizer_step;
     *c->state = s;
     return SLUICE_OK;
+}
+
+/* ---- moments of another run ---- */
+
+static sluice_status adopted_step(const sluice__json *in, const sluice_train_params *p, int64_t *step,
+                                  sluice_error *err) {
+    int index = sluice__train_option_find("optim");
+    sluice_train_params before = sluice_train_params_default();
+    sluice__json params = sluice__json_get(in, "params"), optim = sluice__json_get(&params, "optim");
+    if (!optim.value) return sluice__json_fail(&params, "optim", err, "missing");
+    SLUICE__TRY(sluice__train_option_set_json(&before, index, in->file, optim.value, err));
+    if (before.optim != p->optim) {
+        char was[32], is[32];
+        sluice_train_option_value(&before, index, was, sizeof was);
+        sluice_train_option_value(p, index, is, sizeof is);
+        return sluice__json_fail(&params, "optim", err, "keep_optimizer: found %s, but this run has %s", was, is);
+    }
+    return sluice__json_int(in, "optimizer_step", true, 0, INT64_MAX, step, err);
+}
+
+sluice_status sluice__checkpoint_adopt_moments(const char *path, sluice__checkpoint_parts *c, sluice_error *err) {
+    char *state = sluice__path_join(path, "trainer_state.json");
+    json_t *root;
+    int64_t step = 0;
+    if (!state) return sluice__no_memory(err, strlen(path), "a path");
+    sluice_status st = sluice__is_file(state)
+                           ? sluice__json_load(&root, state, err)
+                           : sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                                          "keep_optimizer: %s is no checkpoint of a run: it has no trainer_state.json; "
+                                          "without keep_optimizer the moments start at 0",
+                                          path);
+    if (st == SLUICE_OK) {
+        sluice__json in = sluice__json_view(root, state);
+        st = adopted_step(&in, c->params, &step, err);
+        json_decref(root);
+    }
+    sluice__free(state);
+    c->adopts = true;
+    if (st == SLUICE_OK) st = with_file(path, "optimizer.safetensors", c, read_moments, err);
+    c->adopts = false;
+    if (st == SLUICE_OK) c->optimizer->step = step;
+    return st;
 }
 
 /* ---- writing ---- */

@@ -26,6 +26,7 @@ typedef struct sluice__checkpoint_parts {
     sluice__optimizer *optimizer;
     sluice__train_state *state;
     sluice_dataset_info data;
+    bool adopts; /* moments that the file lacks stay as they are */
 } sluice__checkpoint_parts;
 
 /* Path of the checkpoint of `step`; NULL when out of memory. Freed with sluice__free. */
@@ -41,4 +42,7 @@ sluice_status sluice__checkpoint_save(const char *path, const sluice__checkpoint
 /* Puts the checkpoint at `path` into weights, moments and state. Refuses, naming it, whatever is missing or belongs
  * to another run: files, configuration, data, tokenizer, options. On failure weights and moments are undefined. */
 sluice_status sluice__checkpoint_load(const char *path, sluice__checkpoint_parts *c, sluice_error *err);
+/* Only the moments and the optimiser's count of steps, of a checkpoint of another run with the same optimiser. Tensors
+ * that it does not have keep moments of 0. */
+sluice_status sluice__checkpoint_adopt_moments(const char *path, sluice__checkpoint_parts *c, sluice_error *err);
 #endif

@@ -6,6 +6,8 @@
 #include "base/progress.h"
 #include "sluice/cpu.h"
 #include "sluice/tokenizer.h"
+#include "train/adapt.h"
+#include "train/branch.h"
 #include "train/texts.h"
 #include "train/trainer.h"
 #include <inttypes.h>
@@ -119,11 +121,15 @@ static sluice_status find_tokenizer(job *j, sluice_error *err) {
 
 static sluice_status config_of_dir(job *j, const char *dir, sluice_error *err) {
     char *path = sluice__path_join(dir, "config.json");
-    sluice_status st = path ? sluice_config_load(&j->config, path, err)
-                            : sluice__no_memory(err, strlen(dir), "a path");
+    sluice_config found;
+    sluice_status st = path ? sluice_config_load(&found, path, err) : sluice__no_memory(err, strlen(dir), "a path");
     sluice__free(path);
+    if (st != SLUICE_OK) return st;
+    st = sluice__config_trainable(&found, err);
+    if (st == SLUICE_OK) st = sluice__config_adapt(&j->config, &found, j->options, j->params.seq_len, err);
     j->has_config = st == SLUICE_OK;
-    return st == SLUICE_OK ? sluice__model_options_followed(&j->config, j->options, err) : st;
+    sluice_config_free(&found);
+    return st == SLUICE_OK ? st : sluice__fail_in(err, st, "%s", dir);
 }
 
 static sluice_status find_config(job *j, sluice_error *err) {
@@ -150,9 +156,11 @@ static sluice_status find_config(job *j, sluice_error *err) {
 
 static sluice_status make_model(job *j, sluice_error *err) {
     const sluice_train_params *p = &j->params;
-    if (*p->model_name_or_path && !j->resume_path)
-        return sluice_model_load(&j->model, p->model_name_or_path, NULL, err);
-    return sluice_model_new(&j->model, &j->config, (uint64_t)p->seed, err); /* a checkpoint overwrites the weights */
+    sluice_model *from;
+    if (!*p->model_name_or_path || j->resume_path)
+        return sluice_model_new(&j->model, &j->config, (uint64_t)p->seed, err); /* a checkpoint overwrites the weights */
+    SLUICE__TRY(sluice_model_load(&from, p->model_name_or_path, NULL, err));
+    return sluice__model_adapt(&j->model, from, &j->config, (uint64_t)p->seed, p->gate_start, err);
 }
 
 /* ---- what the user reads first ---- */
@@ -198,6 +206,7 @@ static void warn_of_disk(const job *j, const sluice_train_plan *m) {
 static sluice_status prepare(sluice_train_result *out, job *j, sluice_error *err) {
     SLUICE__TRY(sluice_train_params_check(&j->params, err));
     SLUICE__TRY(sluice__check_output_dir(&j->params, err));
+    SLUICE__TRY(sluice__branch(&j->params, err));
     SLUICE__TRY(sluice__resume_path(&j->resume_path, &j->params, err));
     if (j->resume_path && !sluice__is_dir(j->resume_path))
         return sluice__fail(err, SLUICE_ERR_IO, "resume_from_checkpoint: %s: no such directory", j->resume_path);
@@ -235,6 +244,10 @@ static sluice_status train(sluice_train_result *out, job *j, sluice_error *err) 
     double start = sluice__now();
     SLUICE__TRY(make_model(j, err));
     SLUICE__TRY(sluice_trainer_new(&j->trainer, &j->params, j->model, j->dataset, j->tokenizer, "train", err));
+    if (j->params.keep_optimizer && !j->resume_path) {
+        sluice__checkpoint_parts parts = sluice__trainer_parts(j->trainer);
+        SLUICE__TRY(sluice__checkpoint_adopt_moments(j->params.model_name_or_path, &parts, err));
+    }
     sluice_status st = sluice_trainer_run(j->trainer, &j->call, err);
     out->seconds = sluice__now() - start;
     fill_result(out, j->trainer);

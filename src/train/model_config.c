@@ -6,6 +6,7 @@
 #include "model/save.h"
 #include "sluice/tokenizer.h"
 #include "train/options.h"
+#include <math.h>
 #include <string.h>
 
 static void set_default(json_t *o, const char *key, json_t *value) {
@@ -57,15 +58,32 @@ static sluice_status load_base(json_t **base, const char *name, sluice_error *er
     return st;
 }
 
+/* RoPE is written inside rope_parameters. */
+static void flatten_rope(json_t *is, const sluice_config *config) {
+    const sluice_layer_spec *l = &config->layers[0];
+    if (!l->rope.enabled) return;
+    json_object_set_new(is, "rope_theta", json_real(l->rope.theta));
+    json_object_set_new(is, "partial_rotary_factor", json_real((double)l->rope.rotary_dim / l->head_dim));
+}
+
+/* Reals may have been rounded to float, and a share of a head to whole components. */
+static bool same_value(const sluice_option *o, const json_t *want, const json_t *have) {
+    if (o->kind != SLUICE_OPTION_REAL || !json_is_number(want) || !json_is_number(have)) return json_equal(want, have);
+    double a = json_number_value(want), b = json_number_value(have);
+    bool share = !strcmp(o->name, "partial_rotary_factor");
+    return share ? fabs(a - b) < 0.1 : fabs(a - b) <= 1e-6 * fabs(a);
+}
+
 /* What was asked for must be what the model is: a family may not know an option, or another option may silence it. */
 static sluice_status check_followed(const sluice_config *config, const json_t *asked, sluice_error *err) {
     json_t *is = sluice__config_to_json(config, &sluice__target_native);
     if (!is) return sluice__no_memory(err, 4096, "a configuration");
+    flatten_rope(is, config);
     sluice_status st = SLUICE_OK;
     for (int i = 0; i < sluice_model_num_options() && st == SLUICE_OK; i++) {
         sluice_option o = sluice_model_option(i);
         json_t *want = json_object_get(asked, o.name), *have = json_object_get(is, o.name);
-        if (!want || !have || o.kind == SLUICE_OPTION_REAL || json_equal(want, have)) continue;
+        if (!want || !have || same_value(&o, want, have)) continue;
         char *a = json_dumps(want, JSON_ENCODE_ANY), *b = json_dumps(have, JSON_ENCODE_ANY);
         st = sluice__fail(err, SLUICE_ERR_CONFIG, "%s: found %.60s, but this model has %.60s (%s, gate_position %s)",
                           o.name, a ? a : "?", b ? b : "?", config->model_type,
@@ -105,6 +123,21 @@ static void forget_equal_kinds(json_t *o, const json_t *options) {
     json_object_del(o, "layer_types");
 }
 
+/* A base that stands inside rope_parameters or rope_scaling wins over one beside it: options must reach it there. */
+static void move_rope(json_t *o, const json_t *options) {
+    static const char *const holders[] = {"rope_parameters", "rope_scaling"}, *const names[] = {"rope_theta",
+                                                                                                 "partial_rotary_factor"};
+    for (int h = 0; h < 2; h++)
+        for (int n = 0; n < 2; n++) {
+            json_t *inside = json_object_get(o, holders[h]), *value = json_object_get(options, names[n]), *kind;
+            const char *key;
+            if (!value || json_object_get(options, holders[h])) continue;
+            if (json_object_get(inside, names[n])) json_object_set(inside, names[n], value);
+            json_object_foreach(inside, key, kind)
+                if (json_is_object(kind)) json_object_set(kind, names[n], value);
+        }
+}
+
 /* The completed object: config_name or nothing, options over it, defaults under it. */
 static sluice_status compose(json_t **out, const sluice_train_params *p, json_t *options, int vocab_size,
                              sluice_error *err) {
@@ -113,6 +146,7 @@ static sluice_status compose(json_t **out, const sluice_train_params *p, json_t 
     else if (!(*out = json_object())) return sluice__no_memory(err, 64, "a configuration");
     forget_equal_kinds(*out, options);
     json_object_update(*out, options);
+    move_rope(*out, options);
     if (vocab_size > 0) set_default(*out, "vocab_size", json_integer(vocab_size));
     if (!based) complete(*out, p);
     if (json_object_get(*out, "vocab_size")) return SLUICE_OK;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW (Loshchilov & Hutter 2019) in one pass over the flat buffers; with Muon, what it rules is taken out of that
- * pass. */
+ * pass; Lion (Chen et al. 2023) is a pass of its own. */
 #include "train/optimizer.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include "model/tensors.h"
+#include "sluice/train.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -31,6 +32,11 @@ static void find_runs(sluice__optimizer *o, const sluice_model *model) {
         if (last && last->decays == r.decays && last->muon == r.muon) last->count += r.count;
         else o->runs[o->num_runs++] = r;
     }
+    for (int i = 0; i < o->num_runs; i++) {
+        sluice__decay_run *r = &o->runs[i];
+        r->second = r->muon || o->lion.on ? -1 : o->second_size;
+        if (r->second >= 0) o->second_size += r->count;
+    }
 }
 
 static sluice_status find_matrices(sluice__optimizer *o, const sluice_model *model, sluice_error *err) {
@@ -49,25 +55,29 @@ static sluice_status find_matrices(sluice__optimizer *o, const sluice_model *mod
     return o->scratch ? SLUICE_OK : sluice__no_memory(err, (size_t)most * sizeof *o->scratch, "the scratch of Muon");
 }
 
+static sluice_status allocate(sluice__optimizer *o, const sluice_model *model, sluice_error *err) {
+    o->runs = sluice__calloc((size_t)sluice_model_num_tensors(model), sizeof *o->runs, SLUICE__MEM_OPTIMIZER);
+    if (!o->runs) return sluice__no_memory(err, sizeof *o->runs, "the runs of the optimizer");
+    find_runs(o, model);
+    o->exp_avg = sluice__calloc((size_t)o->size, sizeof *o->exp_avg, SLUICE__MEM_OPTIMIZER);
+    if (o->second_size)
+        o->exp_avg_sq = sluice__calloc((size_t)o->second_size, sizeof *o->exp_avg_sq, SLUICE__MEM_OPTIMIZER);
+    if (o->exp_avg && (o->exp_avg_sq || !o->second_size)) return SLUICE_OK;
+    return sluice__no_memory(err, (size_t)(o->size + o->second_size) * sizeof(float), "the moments of the optimizer");
+}
+
 sluice_status sluice__optimizer_new(sluice__optimizer **out, const sluice_model *model,
                                     const sluice__adamw_options *options, const sluice__muon_options *muon,
-                                    sluice_error *err) {
+                                    const sluice__lion_options *lion, sluice_error *err) {
     *out = NULL;
     sluice__optimizer *o = sluice__calloc(1, sizeof *o, SLUICE__MEM_OPTIMIZER);
     if (!o) return sluice__no_memory(err, sizeof *o, "the optimizer");
     o->options = *options;
     if (muon) o->muon = *muon;
+    if (lion) o->lion = *lion;
     o->size = sluice__flat_size(model);
-    size_t floats = (size_t)o->size;
-    o->exp_avg = sluice__calloc(floats, sizeof *o->exp_avg, SLUICE__MEM_OPTIMIZER);
-    o->exp_avg_sq = sluice__calloc(floats, sizeof *o->exp_avg_sq, SLUICE__MEM_OPTIMIZER);
-    o->runs = sluice__calloc((size_t)sluice_model_num_tensors(model), sizeof *o->runs, SLUICE__MEM_OPTIMIZER);
-    if (!o->exp_avg || !o->exp_avg_sq || !o->runs) {
-        sluice__optimizer_free(o);
-        return sluice__no_memory(err, 2 * floats * sizeof(float), "the moments of AdamW");
-    }
-    find_runs(o, model);
-    sluice_status st = o->muon.on ? find_matrices(o, model, err) : SLUICE_OK;
+    sluice_status st = allocate(o, model, err);
+    if (st == SLUICE_OK && o->muon.on) st = find_matrices(o, model, err);
     if (st != SLUICE_OK) {
         sluice__optimizer_free(o);
         return st;
@@ -86,17 +96,28 @@ void sluice__optimizer_free(sluice__optimizer *o) {
     sluice__free(o);
 }
 
-int64_t sluice__optimizer_bytes(const sluice_config *config, bool muon) {
-    int64_t most = 0, shape[2];
+int64_t sluice__optimizer_bytes(const sluice_config *config, int optim) {
+    int64_t scratch = 0, hidden = 0, all = sluice_config_num_parameters(config), shape[2];
     sluice__place place = SLUICE__FIRST_PLACE;
-    while (muon && sluice__place_next(config, &place)) {
+    while (optim == SLUICE_OPTIM_MUON && sluice__place_next(config, &place)) {
         if (!sluice__slot_is_hidden_matrix(place.slot) ||
             !sluice__slot_shape(config, place.layer, place.slot, shape))
             continue;
-        int64_t scratch = sluice__muon_scratch(shape[0], shape[1]);
-        most = scratch > most ? scratch : most;
+        int64_t needs = sluice__muon_scratch(shape[0], shape[1]);
+        scratch = needs > scratch ? needs : scratch;
+        hidden += shape[0] * shape[1];
     }
-    return (2 * sluice_config_num_parameters(config) + most) * (int64_t)sizeof(float);
+    int64_t second = optim == SLUICE_OPTIM_LION ? 0 : all - hidden;
+    return (all + second + scratch) * (int64_t)sizeof(float);
+}
+
+float *sluice__optimizer_second(const sluice__optimizer *o, int64_t offset) {
+    for (int i = 0; i < o->num_runs; i++) {
+        const sluice__decay_run *r = &o->runs[i];
+        if (offset < r->offset || offset >= r->offset + r->count) continue;
+        return r->second < 0 ? NULL : o->exp_avg_sq + r->second + (offset - r->offset);
+    }
+    return NULL;
 }
 
 double sluice__grad_norm(const sluice__optimizer *o, const float *grads) {
@@ -123,23 +144,39 @@ static void muon_steps(sluice__optimizer *o, float *params, float *grads, double
     }
 }
 
+static void adamw_run(sluice__optimizer *o, const sluice__decay_run *r, float *params, float *grads, double lr,
+                      double grad_scale) {
+    sluice__adamw c = {
+        .lr = lr,
+        .beta1 = o->options.beta1,
+        .beta2 = o->options.beta2,
+        .eps = o->options.eps,
+        .weight_decay = r->decays ? o->options.weight_decay : 0.0,
+        .grad_scale = grad_scale,
+        .step = o->step,
+        .zero_grad = true,
+    };
+    sluice__adamw_step(&c, params + r->offset, o->exp_avg + r->offset, o->exp_avg_sq + r->second, grads + r->offset,
+                       r->count);
+}
+
+static void lion_run(sluice__optimizer *o, const sluice__decay_run *r, float *params, float *grads, double lr,
+                     double grad_scale) {
+    sluice__lion c = {.lr = lr,
+                      .beta1 = o->lion.beta1,
+                      .beta2 = o->lion.beta2,
+                      .weight_decay = r->decays ? o->options.weight_decay : 0.0,
+                      .grad_scale = grad_scale,
+                      .zero_grad = true};
+    sluice__lion_step(&c, params + r->offset, o->exp_avg + r->offset, grads + r->offset, r->count);
+}
+
 void sluice__optimizer_step(sluice__optimizer *o, float *params, float *grads, double lr, double grad_scale) {
     o->step++;
     muon_steps(o, params, grads, lr, grad_scale);
     for (int i = 0; i < o->num_runs; i++) {
-        const sluice__decay_run *r = &o->runs[i];
-        if (r->muon) continue;
-        sluice__adamw c = {
-            .lr = lr,
-            .beta1 = o->options.beta1,
-            .beta2 = o->options.beta2,
-            .eps = o->options.eps,
-            .weight_decay = r->decays ? o->options.weight_decay : 0.0,
-            .grad_scale = grad_scale,
-            .step = o->step,
-            .zero_grad = true,
-        };
-        sluice__adamw_step(&c, params + r->offset, o->exp_avg + r->offset, o->exp_avg_sq + r->offset,
-                           grads + r->offset, r->count);
+        if (o->runs[i].muon) continue;
+        if (o->lion.on) lion_run(o, &o->runs[i], params, grads, lr, grad_scale);
+        else adamw_run(o, &o->runs[i], params, grads, lr, grad_scale);
     }
 }

@@ -2,6 +2,7 @@
 /* Training options: one table, walked for defaults, setting, printing, JSON and comparison. */
 #include "train/options.h"
 #include "base/memory.h"
+#include "train/batches.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -296,6 +297,11 @@ sluice_status sluice_train_params_check(const sluice_train_params *p, sluice_err
                             "muon_learning_rate: found %g, but it follows the course of learning_rate, "
                             "which is 0",
                             p->muon_learning_rate);
+    sluice__batches batches;
+    SLUICE__TRY(sluice__batches_of(&batches, p, err));
+    if (p->keep_optimizer && !*p->model_name_or_path)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "keep_optimizer: whose? give a checkpoint to continue from (model_name_or_path)");
     if (p->split == SLUICE_SPLIT_DOCUMENT && *p->validation_text)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "split: nothing can be split off where validation_text is given");
@@ -309,13 +315,13 @@ static int64_t share_of(double share, int64_t total) {
 static sluice_status count_updates(int64_t *total, const sluice_train_params *p, int64_t windows, sluice_error *err) {
     *total = p->max_steps;
     if (p->max_steps > 0) return SLUICE_OK;
-    double per_update = (double)p->per_device_train_batch_size * (double)p->gradient_accumulation_steps;
-    double updates = ceil(p->num_train_epochs * (double)windows / per_update);
-    if (updates > 9e15)
+    sluice__batches batches;
+    SLUICE__TRY(sluice__batches_of(&batches, p, err));
+    int64_t updates = sluice__batches_covering(&batches, p->num_train_epochs * (double)windows);
+    if (updates < 0)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
-                            "num_train_epochs: %g epochs are %g updates, expected at most 9e15", p->num_train_epochs,
-                            updates);
-    *total = updates < 1 ? 1 : (int64_t)updates;
+                            "num_train_epochs: %g epochs are more than 9e15 updates", p->num_train_epochs);
+    *total = updates < 1 ? 1 : updates;
     return SLUICE_OK;
 }
 

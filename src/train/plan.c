@@ -31,7 +31,7 @@ sluice_train_plan sluice_train_get_plan(const sluice_config *config, const sluic
             n = sluice_config_num_parameters(config);
     sluice_train_plan plan = {.parameters = n, .available = sluice__mem_available()};
     plan.weights = plan.gradients = times(n, (int64_t)sizeof(float));
-    plan.optimizer = sluice__optimizer_bytes(config, p->optim == SLUICE_OPTIM_MUON);
+    plan.optimizer = sluice__optimizer_bytes(config, p->optim);
     plan.activations =
         cells > INT32_MAX ? INT64_MAX : sluice__workspace_bytes(config, (int)batch, (int)p->seq_len, sluice__train_mode(p));
     plan.activations = plus(plan.activations, times(cells, (int64_t)sizeof(float)));

@@ -16,15 +16,25 @@ static sluice_status no_room(sluice_error *err, const sluice_trainer *t) {
     return sluice__no_memory(err, (size_t)sluice__flat_size(t->model) * sizeof(float), "gradients and batches");
 }
 
-static int64_t rows_of_a_step(const sluice_trainer *t) {
+/* Of the largest batch. */
+static int64_t most_rows(const sluice_trainer *t) {
     return t->params.per_device_train_batch_size * t->params.gradient_accumulation_steps;
+}
+
+/* Of the current batch, which may be one of the batch-size warm-up. */
+static int64_t passes_now(const sluice_trainer *t) {
+    return sluice__batches_passes(&t->batches, t->state.batch);
+}
+
+static int64_t rows_now(const sluice_trainer *t) {
+    return t->params.per_device_train_batch_size * passes_now(t);
 }
 
 static sluice_status allocate(sluice_trainer *t, sluice_error *err) {
     const sluice_train_params *p = &t->params;
     int batch = (int)p->per_device_train_batch_size;
     sluice__adamw_options adamw = {p->adam_beta1, p->adam_beta2, p->adam_epsilon, p->weight_decay};
-    size_t cells = (size_t)rows_of_a_step(t) * (size_t)t->data.seq_len;
+    size_t cells = (size_t)most_rows(t) * (size_t)t->data.seq_len;
     sluice__muon_options muon = {
         .on = p->optim == SLUICE_OPTIM_MUON,
         .lr_factor = p->muon_learning_rate > 0 ? p->muon_learning_rate / p->learning_rate : 1,
@@ -32,7 +42,8 @@ static sluice_status allocate(sluice_trainer *t, sluice_error *err) {
         .weight_decay = p->weight_decay,
         .adjust = p->muon_adjust == SLUICE_MUON_ORIGINAL ? SLUICE__MUON_ORIGINAL : SLUICE__MUON_MATCH_RMS,
         .iterations = (int)p->muon_ns_steps};
-    SLUICE__TRY(sluice__optimizer_new(&t->optimizer, t->model, &adamw, &muon, err));
+    sluice__lion_options lion = {p->optim == SLUICE_OPTIM_LION, p->lion_beta1, p->lion_beta2};
+    SLUICE__TRY(sluice__optimizer_new(&t->optimizer, t->model, &adamw, &muon, &lion, err));
     SLUICE__TRY(sluice__router_new(&t->router, sluice_model_config(t->model), err));
     SLUICE__TRY(sluice__workspace_new(&t->workspace, t->model, batch, t->data.seq_len, sluice__train_mode(p), err));
     SLUICE__TRY(sluice__sink_probe_new(&t->probe, sluice_model_config(t->model)->num_hidden_layers, err));
@@ -54,14 +65,15 @@ static sluice_status check_parts(sluice_trainer *t, sluice_error *err) {
     if (t->data.seq_len != p->seq_len)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "seq_len: found %" PRId64 ", but the data was made for %d",
                             p->seq_len, t->data.seq_len);
-    if (rows_of_a_step(t) > INT32_MAX / 4)
+    if (most_rows(t) > INT32_MAX / 4)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "gradient_accumulation_steps: %" PRId64 " windows in an update, expected "
                             "at most %d",
-                            rows_of_a_step(t), INT32_MAX / 4);
+                            most_rows(t), INT32_MAX / 4);
     if (!*p->output_dir && (p->on_spike == SLUICE_ON_SPIKE_REWIND || p->on_nan == SLUICE_ON_NAN_REWIND))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "on_spike, on_nan: rewind needs an output_dir to keep checkpoints in");
+    SLUICE__TRY(sluice__batches_of(&t->batches, p, err));
     return sluice__train_schedule(&t->schedule, p, t->data.train_windows, err);
 }
 
@@ -113,13 +125,13 @@ int64_t sluice_trainer_total_steps(const sluice_trainer *t) {
 }
 
 sluice__checkpoint_parts sluice__trainer_parts(sluice_trainer *t) {
-    return (sluice__checkpoint_parts){&t->params, t->model, t->tokenizer, t->optimizer, &t->state, t->data};
+    return (sluice__checkpoint_parts){&t->params, t->model, t->tokenizer, t->optimizer, &t->state, t->data, false};
 }
 
 /* ---- batches ---- */
 
 sluice_window sluice__trainer_row(const sluice_trainer *t, int64_t row) {
-    int64_t plane = rows_of_a_step(t) * t->data.seq_len;
+    int64_t plane = most_rows(t) * t->data.seq_len;
     int32_t *at = t->tokens + row * t->data.seq_len;
     return (sluice_window){at, at + plane, at + 2 * plane, at + 3 * plane};
 }
@@ -133,10 +145,10 @@ sluice__input sluice__trainer_input(const sluice_trainer *t, int64_t first, int 
 
 /* Fills t->tokens with the windows of the current batch; returns the number of scored tokens. */
 static int64_t fill_batch(sluice_trainer *t) {
-    int64_t rows = rows_of_a_step(t), scored = 0;
+    int64_t rows = rows_now(t), first = sluice__batches_before(&t->batches, t->state.batch), scored = 0;
     for (int64_t r = 0; r < rows; r++) {
         sluice_window w = sluice__trainer_row(t, r);
-        sluice_dataset_train_window(t->dataset, t->state.batch * rows + r, &w);
+        sluice_dataset_train_window(t->dataset, first + r, &w);
         for (int i = 0; i < t->data.seq_len; i++) scored += w.labels[i] >= 0;
     }
     return scored;
@@ -147,9 +159,9 @@ static int64_t fill_batch(sluice_trainer *t) {
 /* The balance loss of several passes needs their counts before the first gradient. */
 static sluice_status begin_routing(sluice_trainer *t, sluice_error *err) {
     static const sluice__balance kinds[] = {SLUICE__BALANCE_GLOBAL, SLUICE__BALANCE_RUNNING, SLUICE__BALANCE_MICRO};
-    int64_t passes = t->params.gradient_accumulation_steps, micro = t->params.per_device_train_batch_size;
+    int64_t passes = passes_now(t), micro = t->params.per_device_train_batch_size;
     sluice__balance kind = kinds[t->params.router_balance];
-    sluice__router_reset(t->router, kind, rows_of_a_step(t) * t->data.seq_len);
+    sluice__router_reset(t->router, kind, rows_now(t) * t->data.seq_len);
     if (kind != SLUICE__BALANCE_GLOBAL || passes == 1 || t->router->aux_coef == 0) return SLUICE_OK;
     for (int64_t i = 0; i < passes; i++) {
         sluice__input in = sluice__trainer_input(t, i * micro, (int)micro);
@@ -181,7 +193,7 @@ static sluice_status accumulate(sluice_trainer *t, double *loss, sluice_error *e
     int64_t scored = fill_batch(t), micro = t->params.per_device_train_batch_size;
     double scale = 1.0 / (double)(scored > 0 ? scored : 1), sum = 0;
     if (t->router) SLUICE__TRY(begin_routing(t, err));
-    for (int64_t i = 0; i < t->params.gradient_accumulation_steps; i++) {
+    for (int64_t i = 0, passes = passes_now(t); i < passes; i++) {
         sluice__input in = sluice__trainer_input(t, i * micro, (int)micro);
         sluice__loss part;
         SLUICE__TRY(sluice__loss_and_grads_routed(t->model, t->workspace, &in, NULL, scale, t->router, t->grads,
@@ -196,7 +208,7 @@ static sluice_status accumulate(sluice_trainer *t, double *loss, sluice_error *e
 void sluice__trainer_diagnose(sluice_trainer *t, char *out, size_t size) {
     sluice__guard_weights(t->model, out, size);
     int64_t micro = t->params.per_device_train_batch_size;
-    for (int64_t i = 0; i < t->params.gradient_accumulation_steps && !*out; i++) {
+    for (int64_t i = 0, passes = passes_now(t); i < passes && !*out; i++) {
         sluice__input in = sluice__trainer_input(t, i * micro, (int)micro);
         if (sluice__guard_activations(t->model, t->workspace, &in, out, size, NULL) != SLUICE_OK) *out = '\0';
     }
@@ -315,7 +327,7 @@ sluice_status sluice_trainer_step(sluice_trainer *t, sluice_step_record *out, sl
                                    .learning_rate = sluice__lr_at(&t->schedule, t->state.step + 1)};
     SLUICE__TRY(accumulate(t, &t->last.loss, err));
     t->last.grad_norm = sluice__grad_norm(t->optimizer, t->grads);
-    int64_t tokens = rows_of_a_step(t) * t->data.seq_len;
+    int64_t tokens = rows_now(t) * t->data.seq_len;
     t->state.tokens += tokens;
     t->step_tokens += tokens;
     t->last.tokens = t->state.tokens;

@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "layers/transformer.h"
 #include "sluice/train.h"
+#include "train/batches.h"
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
 #include "train/options.h"
@@ -20,6 +21,7 @@ struct sluice_trainer {
     char label[48];
     sluice_dataset_info data;
     sluice__schedule schedule;
+    sluice__batches batches;
     sluice__optimizer *optimizer;
     sluice__workspace *workspace; /* of one micro-batch */
     sluice__router *router;       /* NULL without experts */

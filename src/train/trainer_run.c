@@ -177,8 +177,8 @@ sluice_status sluice_trainer_run(sluice_trainer *t, const sluice_train_callbacks
     run r = {.t = t, .writes = *t->params.output_dir};
     if (callbacks) r.call = *callbacks;
     SLUICE__TRY(sluice_trainer_begin(t, err));
-    double per_step = (double)(t->params.per_device_train_batch_size * t->params.gradient_accumulation_steps) *
-                      t->data.seq_len;
+    double per_step = (double)sluice__batches_before(&t->batches, t->schedule.total) / (double)t->schedule.total *
+                      t->data.seq_len; /* the mean, where a warm-up makes updates differ */
     sluice_status st = SLUICE_OK;
     if (!t->resumed && !t->state.batch && t->params.probe_steps > 0) st = probe_now(&r, err);
     sluice__progress_begin(&r.progress, t->label, "tok", t->schedule.total, t->state.step, per_step);

@@ -383,7 +383,7 @@ static sluice_status check_steps(training *t) {
     sluice__optimizer *o = NULL;
     size_t count = SERIES * (size_t)t->set.steps;
     double *series = sluice__calloc(count, sizeof *series, SLUICE__MEM_OTHER);
-    sluice_status st = series ? sluice__optimizer_new(&o, t->model, &t->set.adamw, &t->set.muon, t->run->err)
+    sluice_status st = series ? sluice__optimizer_new(&o, t->model, &t->set.adamw, &t->set.muon, NULL, t->run->err)
                               : sluice__no_memory(t->run->err, count * sizeof *series, "losses");
     if (st == SLUICE_OK) st = steps(t, o, series);
     if (st == SLUICE_OK) st = check_tensors(t, "final.", sluice__flat_params(t->model), LIMIT_FINAL);

@@ -242,6 +242,37 @@ static void bf16_is_a_format_of_the_run(void **state) {
         unmake(&again);
     }
     unmake(&f);
+    p.optim = SLUICE_OPTIM_LION;
+    p.learning_rate = 1e-3;
+    check_resumed(p, "", "lion", "\"loss\"");
+    p.gradient_accumulation_steps = 4;
+    snprintf(p.batch_size_warmup, sizeof p.batch_size_warmup, "1:6,2:10"); /* the run is cut in the second stage */
+    check_resumed(p, "", "warmup", "\"loss\"");
+}
+
+/* An update of the warm-up sees the windows that follow those of the update before it: a warm-up of single passes is the
+ * run of single passes. */
+static void a_batch_warmup_is_a_run_of_small_batches(void **state) {
+    (void)state;
+    sluice_train_params small = base_params(), warm = base_params();
+    small.max_steps = warm.max_steps = 8;
+    warm.gradient_accumulation_steps = 4;
+    snprintf(warm.batch_size_warmup, sizeof warm.batch_size_warmup, "1:8");
+    fixture a = make(small, 0, 0), b = make(warm, 0, 0);
+    sluice_step_record x, y;
+    for (int i = 0; i < 8; i++) {
+        assert_ok(sluice_trainer_step(a.trainer, &x, NULL));
+        assert_ok(sluice_trainer_step(b.trainer, &y, NULL));
+        assert_true(x.loss == y.loss && x.tokens == y.tokens);
+    }
+    assert_same_weights(a.model, b.model);
+    unmake(&a);
+    unmake(&b);
+    warm.max_steps = 9;
+    fixture c = make(warm, 0, 0);
+    for (int i = 0; i < 9; i++) assert_ok(sluice_trainer_step(c.trainer, &y, NULL));
+    assert_int_equal(y.tokens, (8 + 4) * 4 * T);
+    unmake(&c);
 }
 
 /* The logged balance loss of one update is that of the whole batch, in one pass or in four, and so is what follows
@@ -538,6 +569,7 @@ int main(void) {
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one),
         cmocka_unit_test(other_optimisers_and_layers_resume),
         cmocka_unit_test(bf16_is_a_format_of_the_run),
+        cmocka_unit_test(a_batch_warmup_is_a_run_of_small_batches),
         cmocka_unit_test(passes_do_not_change_the_balance_loss),
         cmocka_unit_test(foreign_and_damaged_checkpoints_are_refused),
         cmocka_unit_test(old_checkpoints_go_only_after_new_ones_came),
