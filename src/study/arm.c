@@ -67,6 +67,6 @@ const char *sluice__arm_data_kind(const sluice__arm *arm) {
 }
 
 int64_t sluice__arm_vocab_size(const sluice__arm *arm) {
-    bool text = !strcmp(sluice__arm_data_kind(arm), "text");
+    bool text = strcmp(sluice__arm_data_kind(arm), "backcopy") != 0;
     return (int64_t)json_number_value(json_object_get(arm->data, text ? "vocab_size" : "symbols")) + !text;
 }

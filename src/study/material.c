@@ -119,18 +119,25 @@ static sluice_status list_texts(char out[SLUICE_TRAIN_LIST], const source *s, sl
 
 /* ---- entries ---- */
 
-static sluice_status text_entry(sluice__material_entry *e, const source *s, sluice_train_params *p, int vocab_size,
-                                sluice_error *err) {
-    if (s->in_memory) {
+static sluice_status train_tokenizer(sluice__material_entry *e, const source *s, sluice_train_params *p, int vocab_size,
+                                     sluice_error *err) {
+    if (s->in_memory)
         SLUICE__TRY(sluice_train_tokenizer_on_text(&e->tokenizer, p, vocab_size, s->documents, s->corpus.count, err));
-        SLUICE__TRY(sluice_dataset_from_text(&e->dataset, p, e->tokenizer, s->documents, s->corpus.count, err));
-    } else {
+    else
         SLUICE__TRY(list_texts(p->text, s, err));
-        SLUICE__TRY(sluice_train_tokenizer(&e->tokenizer, p, vocab_size, err));
-        SLUICE__TRY(sluice_dataset_load(&e->dataset, p, e->tokenizer, sluice_tokenizer_vocab_size(e->tokenizer), err));
-    }
+    if (!s->in_memory) SLUICE__TRY(sluice_train_tokenizer(&e->tokenizer, p, vocab_size, err));
     e->bos = sluice_tokenizer_bos_id(e->tokenizer);
     return SLUICE_OK;
+}
+
+/* The text as p says. */
+static sluice_status text_dataset(sluice_dataset **out, const sluice__material_entry *e, const source *s,
+                                  const sluice_train_params *p, sluice_error *err) {
+    if (s->in_memory)
+        return sluice_dataset_from_text(out, p, e->tokenizer, s->documents, s->corpus.count, err);
+    sluice_train_params from_files = *p;
+    SLUICE__TRY(list_texts(from_files.text, s, err));
+    return sluice_dataset_load(out, &from_files, e->tokenizer, sluice_tokenizer_vocab_size(e->tokenizer), err);
 }
 
 /* The bytes whose bigrams the chain imitates: all texts, one behind the other. */
@@ -183,22 +190,67 @@ static sluice_status backcopy_entry(sluice__material_entry *e, const source *s, 
     return chain_dataset(e, params.document_tokens, p, err);
 }
 
+/* Text without start tokens, from which documents with tags are made. */
+static sluice_status needle_text(sluice__material_entry *e, const source *s, const sluice_train_params *p,
+                                 sluice_error *err) {
+    sluice_train_params plain = *p;
+    plain.bos = SLUICE_BOS_NONE;
+    e->needle = (sluice__needle_params){.needles = (int)data_integer(e->data, "needles"),
+                                        .mentions = (int)data_integer(e->data, "mentions"),
+                                        .share = json_number_value(json_object_get(e->data, "needle_share")),
+                                        .seed = (uint64_t)data_integer(e->data, "seed")};
+    SLUICE__TRY(sluice__tags_of(&e->tags, e->tokenizer, err));
+    return text_dataset(&e->text, e, s, &plain, err);
+}
+
+/* Windows of p->seq_len tokens of the entry's kind. */
+static sluice_status windows(sluice_dataset **out, const sluice__material_entry *e, const source *s,
+                             const sluice_train_params *p, sluice_error *err) {
+    if (!e->text) return text_dataset(out, e, s, p, err);
+    return sluice__needle_dataset(out, p, e->text, e->tokenizer, &e->needle, data_integer(e->data, "documents"), err);
+}
+
+static sluice_status text_entry(sluice__material_entry *e, const source *s, sluice_train_params *p, int vocab_size,
+                                bool needle, sluice_error *err) {
+    SLUICE__TRY(train_tokenizer(e, s, p, vocab_size, err));
+    if (needle) SLUICE__TRY(needle_text(e, s, p, err));
+    return windows(&e->dataset, e, s, p, err);
+}
+
+static sluice_status reorder(sluice_dataset **ordered, const sluice_dataset *dataset, const sluice__recipe *recipe,
+                             sluice_error *err) {
+    for (int i = 0; i < recipe->num_seeds; i++)
+        SLUICE__TRY(sluice_dataset_reorder(&ordered[i], dataset, (uint64_t)recipe->seeds[i], err));
+    return SLUICE_OK;
+}
+
+static sluice_status second_stage(sluice__material_entry *e, const sluice__recipe *recipe, const sluice__arm *arm,
+                                  const source *s, sluice_error *err) {
+    sluice_train_params p;
+    if (!e->tokenizer)
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "extension: data of kind %s has no longer windows",
+                            sluice__arm_data_kind(arm));
+    SLUICE__TRY(sluice__extension_params(&p, &recipe->extension, arm, SPLIT_SEED, err));
+    SLUICE__TRY(windows(&e->longer, e, s, &p, err));
+    return reorder(e->longer_ordered, e->longer, recipe, err);
+}
+
 static sluice_status new_entry(sluice__material_entry *e, const sluice__recipe *recipe, const sluice__arm *arm,
                                const source *s, sluice_error *err) {
     sluice_train_params p;
+    const char *kind = sluice__arm_data_kind(arm);
     e->data = arm->data;
     SLUICE__TRY(sluice__arm_params(&p, arm, SPLIT_SEED, err));
-    if (!strcmp(sluice__arm_data_kind(arm), "text"))
-        SLUICE__TRY(text_entry(e, s, &p, (int)sluice__arm_vocab_size(arm), err));
+    if (strcmp(kind, "backcopy"))
+        SLUICE__TRY(text_entry(e, s, &p, (int)sluice__arm_vocab_size(arm), !strcmp(kind, "needle"), err));
     else
         SLUICE__TRY(backcopy_entry(e, s, &p, err));
     if (sluice_dataset_get_info(e->dataset).heldout_windows < 1)
         return sluice__fail(err, SLUICE_ERR_CONFIG,
                             "nothing is held out, so there is nothing to measure on: set split and "
                             "validation_split_percentage, or give more text");
-    for (int i = 0; i < recipe->num_seeds; i++)
-        SLUICE__TRY(sluice_dataset_reorder(&e->ordered[i], e->dataset, (uint64_t)recipe->seeds[i], err));
-    return SLUICE_OK;
+    SLUICE__TRY(reorder(e->ordered, e->dataset, recipe, err));
+    return recipe->extension.on ? second_stage(e, recipe, arm, s, err) : SLUICE_OK;
 }
 
 static sluice_status make_entries(sluice__material *m, const sluice__recipe *recipe, const source *s,
@@ -229,8 +281,13 @@ sluice_status sluice__material_new(sluice__material *out, const sluice__recipe *
 void sluice__material_free(sluice__material *m) {
     for (int i = 0; i < m->num_entries; i++) {
         sluice__material_entry *e = &m->entries[i];
-        for (int k = 0; k < SLUICE__MAX_SEEDS; k++) sluice_dataset_free(e->ordered[k]);
+        for (int k = 0; k < SLUICE__MAX_SEEDS; k++) {
+            sluice_dataset_free(e->ordered[k]);
+            sluice_dataset_free(e->longer_ordered[k]);
+        }
         sluice_dataset_free(e->dataset);
+        sluice_dataset_free(e->longer);
+        sluice_dataset_free(e->text);
         sluice_tokenizer_free(e->tokenizer);
         sluice__backcopy_free(&e->chain);
     }

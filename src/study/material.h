@@ -7,6 +7,7 @@
 #include "sluice/tokenizer.h"
 #include "study/backcopy.h"
 #include "study/corpus.h"
+#include "study/needle.h"
 #include "study/recipe.h"
 
 typedef struct sluice__material_entry {
@@ -15,6 +16,10 @@ typedef struct sluice__material_entry {
     sluice__backcopy chain;                     /* synthetic data */
     sluice_dataset *dataset;                    /* the split */
     sluice_dataset *ordered[SLUICE__MAX_SEEDS]; /* the same in the order of each seed of the recipe */
+    sluice_dataset *longer, *longer_ordered[SLUICE__MAX_SEEDS]; /* of the second stage; NULL without */
+    sluice_dataset *text; /* kind needle: the text without tags and start tokens, split alike; else NULL */
+    sluice__tags tags;    /* kind needle */
+    sluice__needle_params needle;
     int bos;                                    /* -1 = none */
 } sluice__material_entry;
 

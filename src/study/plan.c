@@ -92,8 +92,11 @@ static json_t *plan_of(const sluice__recipe *recipe, const sluice__material *m, 
     char hash[32];
     snprintf(hash, sizeof hash, "%016llx",
              (unsigned long long)sluice_dataset_get_info(m->entries[m->entry_of_arm[arm]].dataset).hash);
-    return json_pack("{s:O, s:O, s:O, s:O, s:s}", "model", a->config, "data", a->data, "training", a->training,
-                     "evaluation", json_object_get(recipe->root, "evaluation"), "tokens_hash", hash);
+    json_t *extension = json_object_get(recipe->root, "extension");
+    json_t *plan = json_pack("{s:O, s:O, s:O, s:O, s:s}", "model", a->config, "data", a->data, "training", a->training,
+                             "evaluation", json_object_get(recipe->root, "evaluation"), "tokens_hash", hash);
+    if (plan && extension) json_object_set(plan, "extension", extension);
+    return plan;
 }
 
 static sluice_status compare(const json_t *now, const char *path, sluice_error *err) {

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/strbuf.h"
+#include "study/extension.h"
 #include "study/match.h"
 #include "study/scale.h"
 #include <ctype.h>
@@ -25,6 +26,7 @@ static const char *const root_keys[] = {"name",
                                         "data",
                                         "training",
                                         "evaluation",
+                                        "extension",
                                         SLUICE__MATCH_KEY,
                                         SLUICE__MATCH_MULTIPLE,
                                         NULL};
@@ -33,8 +35,8 @@ static const char *const evaluation_keys[] = {
     "heldout_windows", "inspect_windows", "sentence",      "map_tokens",    "lengths",     "yarn", "length_tokens",
     "prompts",         "heldout_prompts", "prompt_tokens", "sample_tokens", "temperature", NULL};
 /* In `data`: keys of the study, beside the options of training that decide the dataset. */
-static const char *const data_keys[] = {"kind",   "vocab_size",      "symbols", "triggers",
-                                        "tokens", "document_tokens", "seed",    NULL};
+static const char *const data_keys[] = {"kind",    "vocab_size",   "symbols",   "triggers", "tokens", "document_tokens",
+                                        "needles", "mentions", "needle_share", "documents", "seed",     NULL};
 /* Options that the study sets itself. */
 static const char *const own_options[] = {"model_name_or_path",
                                           "config_name",
@@ -109,7 +111,7 @@ static sluice_status check_name(const sluice__json *at, const char *name, sluice
 /* ---- where a recipe comes from ---- */
 
 static const char *const builtin[] = {"quick", "sink", "sink-deep", "backcopy", "sink-factors",
-                                      "paper-gates", "moe"};
+                                      "paper-gates", "moe",  "length"};
 enum { BUILTINS = sizeof builtin / sizeof *builtin, RECIPE_LIMIT = 1 << 20 };
 
 const char *sluice__recipe_builtin(int index) { return index >= 0 && index < BUILTINS ? builtin[index] : NULL; }
@@ -201,18 +203,22 @@ static json_t *complete(json_t *root) {
     json_t *about = json_object_get(root, "about"), *name = json_object_get(root, "name");
     json_t *scale = json_object_get(root, "scale"), *match = json_object_get(root, SLUICE__MATCH_KEY);
     json_t *multiple = json_object_get(root, SLUICE__MATCH_MULTIPLE);
-    json_t *text = json_string("text");
+    json_t *text = json_string("text"), *needle = json_string("needle"), *kind;
     set_default(data, "kind", json_incref(text));
-    if (json_equal(json_object_get(data, "kind"), text)) set_default(data, "vocab_size", json_integer(1024));
+    kind = json_object_get(data, "kind");
+    if (json_equal(kind, text) || json_equal(kind, needle)) set_default(data, "vocab_size", json_integer(1024));
     json_decref(text);
+    json_decref(needle);
     evaluation_defaults(evaluation);
-    return json_pack("{s:O, s:O, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", name, "title", title ? title : name,
+    json_t *out = json_pack("{s:O, s:O, s:o, s:O, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", name, "title", title ? title : name,
                      "about", about ? json_incref(about) : json_string(""), "scale", scale,
                      SLUICE__MATCH_KEY, match ? json_incref(match) : json_false(), SLUICE__MATCH_MULTIPLE,
                      multiple ? json_incref(multiple) : json_integer(8), "seeds",
                      seeds ? json_incref(seeds) : json_pack("[i]", 1), "model", own_or_empty(root, "model"), "data",
                      data, "training", own_or_empty(root, "training"), "evaluation", evaluation, "arms",
                      complete_arms(json_object_get(root, "arms")));
+    sluice__extension_complete(out, json_object_get(root, "extension"));
+    return out;
 }
 
 /* ---- checking ---- */
@@ -269,6 +275,7 @@ static sluice_status check_root(const sluice__json *root, sluice_error *err) {
     SLUICE__TRY(check_sections(root, err));
     sluice__json evaluation = sluice__json_get(root, "evaluation");
     SLUICE__TRY(check_keys(&evaluation, is_evaluation_key, err));
+    SLUICE__TRY(sluice__extension_check(root, is_training_key, err));
     return check_arms(root, err);
 }
 
@@ -293,7 +300,7 @@ static sluice_status read_seeds(sluice__recipe *r, const sluice__json *root, slu
     return SLUICE_OK;
 }
 
-static sluice_status read_lengths(sluice__evaluation *e, const sluice__json *at, sluice_error *err) {
+sluice_status sluice__read_lengths(int64_t *lengths, int *num_lengths, const sluice__json *at, sluice_error *err) {
     sluice__json list = sluice__json_get(at, "lengths");
     size_t n = json_array_size(list.value);
     if (list.value && (!json_is_array(list.value) || n > SLUICE__MAX_LENGTHS))
@@ -305,9 +312,9 @@ static sluice_status read_lengths(sluice__evaluation *e, const sluice__json *at,
             (last && json_integer_value(v) % last))
             return sluice__json_fail(at, "lengths", err,
                                      "expected numbers from 1 to 1024, each a multiple of the one before");
-        e->lengths[i] = last = json_integer_value(v);
+        lengths[i] = last = json_integer_value(v);
     }
-    e->num_lengths = (int)n;
+    *num_lengths = (int)n;
     return SLUICE_OK;
 }
 
@@ -332,7 +339,7 @@ static sluice_status read_evaluation(sluice__evaluation *e, const sluice__json *
     SLUICE__TRY(sluice__json_int(&at, "inspect_windows", true, 1, 1 << 20, &e->inspect_windows, err));
     SLUICE__TRY(sluice__json_string(&at, "sentence", false, &e->sentence, err));
     SLUICE__TRY(sluice__json_int(&at, "map_tokens", true, 2, 256, &e->map_tokens, err));
-    SLUICE__TRY(read_lengths(e, &at, err));
+    SLUICE__TRY(sluice__read_lengths(e->lengths, &e->num_lengths, &at, err));
     SLUICE__TRY(sluice__json_bool(&at, "yarn", true, &e->yarn, err));
     SLUICE__TRY(sluice__json_int(&at, "length_tokens", true, 1, many, &e->length_tokens, err));
     SLUICE__TRY(read_prompts(e, &at, err));
@@ -359,11 +366,29 @@ static sluice_status try_arm(const sluice__recipe *r, const sluice__arm *arm, co
     sluice_status st = sluice__arm_params(&p, arm, r->seeds[0], err);
     if (st == SLUICE_OK) st = sluice__arm_config(&config, NULL, arm, &p, NULL, (int)sluice__arm_vocab_size(arm), err);
     if (st == SLUICE_OK) sluice_config_free(&config);
+    if (st == SLUICE_OK && r->extension.on)
+        st = sluice__extension_params(&p, &r->extension, arm, r->seeds[0], err);
     return st == SLUICE_OK ? st : sluice__fail_in(err, st, "%s: arm \"%s\"", file, arm->name);
 }
 
+static sluice_status read_needle(const sluice__arm *arm, const sluice__json *at, sluice_error *err) {
+    int64_t number;
+    double share;
+    json_t *bos = json_object_get(arm->data, "bos"), *eos = json_object_get(arm->data, "append_eos");
+    SLUICE__TRY(sluice__json_int(at, "vocab_size", true, 258, 1000000, &number, err));
+    SLUICE__TRY(sluice__json_int(at, "needles", true, 1, 26, &number, err));
+    SLUICE__TRY(sluice__json_int(at, "mentions", true, 2, 8, &number, err));
+    SLUICE__TRY(sluice__json_int(at, "documents", true, 1, INT64_C(1) << 32, &number, err));
+    SLUICE__TRY(sluice__json_int(at, "seed", true, 0, INT64_MAX, &number, err));
+    SLUICE__TRY(sluice__json_real(at, "needle_share", true, 0, 1, &share, err));
+    if (!json_is_string(bos) || strcmp(json_string_value(bos), "document") || !json_is_false(eos))
+        return sluice__json_fail(at, "bos", err, "kind needle: expected \"document\", with append_eos false: a window is "
+                                 "one document behind its start token");
+    return SLUICE_OK;
+}
+
 sluice_status sluice__read_data(const sluice__arm *arm, const char *file, sluice_error *err) {
-    static const char *const kinds[] = {"text", "backcopy", NULL};
+    static const char *const kinds[] = {"text", "backcopy", "needle", NULL};
     sluice__json at = sluice__json_view(arm->data, file);
     snprintf(at.path, sizeof at.path, "data");
     int kind;
@@ -371,6 +396,7 @@ sluice_status sluice__read_data(const sluice__arm *arm, const char *file, sluice
     const char *triggers;
     SLUICE__TRY(sluice__json_choice(&at, "kind", true, kinds, &kind, err));
     if (kind == 0) return sluice__json_int(&at, "vocab_size", true, 258, 1000000, &number, err);
+    if (kind == 2) return read_needle(arm, &at, err);
     SLUICE__TRY(sluice__json_int(&at, "symbols", true, 2, 255, &number, err));
     SLUICE__TRY(sluice__json_string(&at, "triggers", true, &triggers, err));
     SLUICE__TRY(sluice__json_int(&at, "tokens", true, 2, INT64_C(1) << 32, &number, err));
@@ -436,6 +462,7 @@ static sluice_status load(sluice__recipe *r, const char *name, json_t *source, c
     r->scale = json_string_value(json_object_get(r->root, "scale"));
     SLUICE__TRY(read_seeds(r, &root, err));
     SLUICE__TRY(read_evaluation(&r->evaluation, &root, err));
+    SLUICE__TRY(sluice__extension_read(&r->extension, &root, err));
     return read_arms(r, name, err);
 }
 

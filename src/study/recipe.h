@@ -31,6 +31,19 @@ typedef struct sluice__evaluation {
     double temperature;
 } sluice__evaluation;
 
+/* A second stage of every run: the trained model goes on with longer windows and another RoPE base, then both models
+ * are measured at several lengths, plain and with YaRN. JSON: extension; docs/length.md. */
+typedef struct sluice__extension {
+    bool on;
+    int64_t seq_len;  /* of the second stage, a multiple of the first's */
+    double rope_theta;
+    int64_t lengths[SLUICE__MAX_LENGTHS]; /* in seq_len of the first stage; rising, each divides the next */
+    int num_lengths;
+    int64_t length_tokens; /* scored for every length at most */
+    int64_t questions;     /* asked at every length; 0 = none */
+    json_t *training;      /* over the arm's: what differs in the second stage; borrowed from the recipe */
+} sluice__extension;
+
 typedef struct sluice__recipe {
     json_t *root; /* complete: defaults filled in; owned */
     const char *name, *title, *scale;
@@ -39,6 +52,7 @@ typedef struct sluice__recipe {
     int64_t seeds[SLUICE__MAX_SEEDS];
     int num_seeds;
     sluice__evaluation evaluation;
+    sluice__extension extension;
 } sluice__recipe;
 
 /* What the command line changes; NULL and 0 leave the recipe as it is. */
@@ -70,11 +84,14 @@ bool sluice__is_data_option(const char *key);
 /* Options of one run: training defaults of a study, the arm's data and training on top, the seed in seed and data_seed.
  */
 sluice_status sluice__arm_params(sluice_train_params *out, const sluice__arm *arm, int64_t seed, sluice_error *err);
+/* Those of the second stage. */
+sluice_status sluice__extension_params(sluice_train_params *out, const sluice__extension *extension,
+                                       const sluice__arm *arm, int64_t seed, sluice_error *err);
 /* The arm's model. tokenizer (may be NULL) names its special tokens in it. json (may be NULL): the completed options,
  * freed with sluice_train_free_text. */
 sluice_status sluice__arm_config(sluice_config *out, char **json, const sluice__arm *arm, const sluice_train_params *p,
                                  const sluice_tokenizer *tokenizer, int vocab_size, sluice_error *err);
-/* "text" or "backcopy". */
+/* "text", "backcopy" or "needle". */
 const char *sluice__arm_data_kind(const sluice__arm *arm);
 /* Tokens of the vocabulary that is asked for; for synthetic data the symbols and BOS. */
 int64_t sluice__arm_vocab_size(const sluice__arm *arm);

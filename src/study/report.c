@@ -105,6 +105,21 @@ static const field LENGTH[] = {{.key = "length", .kind = NUMBER, .needed = true}
                                {.key = "loss", .kind = NUMBER},
                                {.key = "perplexity", .kind = NUMBER},
                                {0}};
+static const field STAGE_ROW[] = {{.key = "length", .kind = NUMBER, .needed = true},
+                                  {.key = "rope", .kind = STRING},
+                                  {.key = "loss", .kind = NUMBER},
+                                  {.key = "perplexity", .kind = NUMBER},
+                                  {.key = "position", .kind = OBJECT, .inside = POSITION},
+                                  {.key = "recall", .kind = NUMBER},
+                                  {.key = "recall_by_depth", .kind = NUMBERS},
+                                  {0}};
+static const field STAGE[] = {{.key = "name", .kind = STRING, .needed = true},
+                              {.key = "seq_len", .kind = NUMBER},
+                              {.key = "rope_theta", .kind = NUMBER},
+                              {.key = "rows", .kind = OBJECTS, .inside = STAGE_ROW},
+                              {0}};
+static const field EXTENSION[] = {
+    {.key = "stages", .kind = OBJECTS, .inside = STAGE}, {.key = "train", .kind = OBJECT, .inside = TRAIN}, {0}};
 static const field SAMPLE[] = {
     {.key = "prompt", .kind = STRING}, {.key = "text", .kind = STRING}, {0}};
 static const field RUN[] = {{.key = "seed", .kind = NUMBER, .needed = true},
@@ -117,6 +132,7 @@ static const field RUN[] = {{.key = "seed", .kind = NUMBER, .needed = true},
                             {.key = "attention_map", .kind = OBJECT, .inside = MAP},
                             {.key = "position", .kind = OBJECT, .inside = POSITION},
                             {.key = "length", .kind = OBJECTS, .inside = LENGTH},
+                            {.key = "extension", .kind = OBJECT, .inside = EXTENSION},
                             {.key = "samples", .kind = OBJECTS, .inside = SAMPLE},
                             {0}};
 static const field ARM[] = {{.key = "name", .kind = STRING, .needed = true},

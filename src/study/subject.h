@@ -23,4 +23,15 @@ sluice_status sluice__measure_router(json_t *run, const sluice__subject *s, slui
 sluice_status sluice__measure_map(json_t *run, const sluice__subject *s, sluice_error *err);
 sluice_status sluice__measure_length(json_t *run, const sluice__subject *s, sluice_error *err);
 sluice_status sluice__measure_samples(json_t *run, const sluice__subject *s, sluice_error *err);
+
+/* One stage of an extension: losses and recall at every length, plain and with YaRN, as an element of the array
+ * `stages`. `trained` is the first stage's window length, of which the lengths are multiples; s->params are those of
+ * this stage. */
+sluice_status sluice__measure_stage(json_t *stages, const char *name, const sluice__subject *s,
+                                    const sluice__extension *extension, int64_t trained, sluice_error *err);
+
+/* The model as it was saved in `dir` with rotary positions stretched by `factor` over the length it was trained at, as
+ * it would be after a change of its config.json. */
+sluice_status sluice__load_yarn(sluice_model **out, const sluice_model *model, const char *dir, double factor,
+                                int64_t trained, sluice_error *err);
 #endif
