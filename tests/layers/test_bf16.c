@@ -211,7 +211,7 @@ static void train(double *loss, int steps, const char *name, double learning_rat
     sluice__optimizer *o;
     sluice__workspace *ws;
     float *grads = calloc((size_t)sluice__flat_size(model), sizeof *grads);
-    assert_ok(sluice__optimizer_new(&o, model, &options, NULL, NULL));
+    assert_ok(sluice__optimizer_new(&o, model, &options, NULL, NULL, NULL));
     assert_ok(sluice__workspace_new(&ws, model, rows, length, SLUICE__TRAIN | SLUICE__IN_BF16, NULL));
     for (int s = 0; s < steps; s++) {
         int64_t at = (int64_t)(s % batches) * rows * length;

@@ -210,6 +210,12 @@ static void other_optimisers_and_layers_resume(void **state) {
     p.router_balance = SLUICE_BALANCE_RUNNING;
     check_resumed(p, experts, "running", "\"expert_load\"");
     check_resumed(p, ", \"switch_head\": \"v\", \"switch_experts\": 3", "switch", "\"loss\"");
+    p.optim = SLUICE_OPTIM_LION;
+    p.learning_rate = 1e-3;
+    check_resumed(p, "", "lion", "\"loss\"");
+    p.gradient_accumulation_steps = 4;
+    snprintf(p.batch_size_warmup, sizeof p.batch_size_warmup, "1:6,2:10"); /* the run is cut in the second stage */
+    check_resumed(p, "", "warmup", "\"loss\"");
     p.dtype = SLUICE_DTYPE_BF16;
     check_resumed(p, experts, "bf16", "\"expert_load\"");
 }
@@ -242,12 +248,6 @@ static void bf16_is_a_format_of_the_run(void **state) {
         unmake(&again);
     }
     unmake(&f);
-    p.optim = SLUICE_OPTIM_LION;
-    p.learning_rate = 1e-3;
-    check_resumed(p, "", "lion", "\"loss\"");
-    p.gradient_accumulation_steps = 4;
-    snprintf(p.batch_size_warmup, sizeof p.batch_size_warmup, "1:6,2:10"); /* the run is cut in the second stage */
-    check_resumed(p, "", "warmup", "\"loss\"");
 }
 
 /* An update of the warm-up sees the windows that follow those of the update before it: a warm-up of single passes is the
