@@ -77,6 +77,16 @@ typedef struct sluice_delta_spec {
     double norm_eps;  /* of the norm of every head's output */
 } sluice_delta_spec;
 
+/* The function between the two halves of an MLP: act(gate) * up, or act(up) without a gate matrix. */
+typedef enum sluice_mlp_act {
+    SLUICE_MLP_SILU,
+    SLUICE_MLP_GELU,      /* exact */
+    SLUICE_MLP_GELU_TANH, /* by tanh */
+    SLUICE_MLP_GPT_OSS    /* gate sigmoid(1.702 gate) (up + 1), gate and up clamped to the limit first */
+} sluice_mlp_act;
+
+typedef enum sluice_router_score { SLUICE_ROUTER_SOFTMAX, SLUICE_ROUTER_SIGMOID } sluice_router_score;
+
 /* Mixture of experts in place of the MLP. JSON: num_experts, num_experts_per_tok, moe_intermediate_size,
  * norm_topk_prob, num_shared_experts, shared_expert_gate. */
 typedef struct sluice_moe_spec {
@@ -87,6 +97,13 @@ typedef struct sluice_moe_spec {
     int shared_intermediate_size; /* its width */
     bool norm_topk_prob;         /* weights of the chosen experts sum to 1 */
     bool shared_expert_gate;     /* the shared expert is scaled by sigmoid(w . x) */
+    sluice_router_score score;   /* of the router's logits */
+    float logit_softcap;         /* logits become c tanh(logit / c); 0 = off */
+    float route_scale;           /* multiplies the weights of the chosen experts; 0 = 1 */
+    bool router_bias;            /* added to the logits */
+    bool selection_bias;         /* added to the scores when experts are chosen, but not to their weights */
+    bool expert_bias;            /* the experts' matrices have biases */
+    float limit, shared_limit;   /* see layer_spec.mlp_limit */
 } sluice_moe_spec;
 
 /* Where files keep the rows of a projected gate. */
@@ -107,13 +124,18 @@ typedef struct sluice_layer_spec {
     sluice_rope_spec rope;
     bool qk_norm;   /* RMSNorm per head on q and k before RoPE */
     bool qk_norm_whole; /* with qk_norm: one norm over all heads of a token instead */
+    bool qk_norm_weightless; /* it has no weights */
+    bool sinks;     /* a learned logit per head joins the softmax without a value (gpt-oss) */
     bool qkv_bias, o_bias;
     sluice_gate_spec gate;
     bool sdpa_norm; /* RMSNorm over head_dim of every head's attention output, before the gate (one weight for all heads) */
     bool sdpa_silu; /* SiLU on the attention output, after sdpa_norm and before the gate */
     sluice_switch_spec switch_head;
     int intermediate_size; /* width of the MLP; unused with experts */
-    bool mlp_gelu;         /* down(gelu(up(x))), exact GELU, no gate matrix; else SwiGLU. JSON: mlp_type */
+    bool mlp_gelu;         /* down(gelu(up(x))), exact GELU, no gate matrix; else gated. JSON: mlp_type */
+    sluice_mlp_act mlp_act; /* of a gated MLP, and of all experts */
+    float mlp_limit;       /* act(gate) at most this, |up| too; 0 = no limit */
+    bool mlp_bias;         /* its matrices have biases */
     sluice_moe_spec moe;
     bool sandwich_norm;    /* RMSNorm on attention and MLP outputs before the residual addition */
     bool no_input_norm;    /* attention and MLP read the residual stream itself (with sandwich_norm: OLMo 2) */
@@ -130,6 +152,11 @@ typedef struct sluice_config {
     sluice_norm_flavour norm; /* of every norm in the file; models in memory are plain */
     sluice_gate_packing gate_packing;
     bool tie_word_embeddings;
+    double post_norm_eps;      /* of sandwich norms; 0 = rms_norm_eps */
+    float embedding_scale;     /* multiplies embeddings; 0 = 1 */
+    bool embedding_norm;       /* RMSNorm without weights on embeddings */
+    float logit_scale;         /* multiplies logits; 0 = 1 */
+    float logit_softcap;       /* then logits become c tanh(logit / c); 0 = off */
     double router_aux_loss_coef, router_z_loss_coef; /* weights of the router losses in training */
     int bos_token_id, eos_token_id, pad_token_id; /* -1 = none */
     sluice_layer_spec *layers; /* [num_hidden_layers]; owned */

@@ -12,6 +12,7 @@
 #include "layers/gate.h"
 #include "layers/probing.h"
 #include "layers/switch_head.h"
+#include <math.h>
 #include <string.h>
 
 typedef struct context {
@@ -124,6 +125,7 @@ static sluice_attention_params params_of(const context *c, int kv_len) {
                                      .scale = c->spec->attention_scale,
                                      .window = window_of(c),
                                      .key_start = c->pass->key_start,
+                                     .sinks = c->w->sinks,
                                      .gated = sluice__gate_is_fused(c->spec),
                                      .gate_granularity = gate->granularity,
                                      .gate_act = forced_gate(c) ? SLUICE_GATE_IDENTITY : gate->act,
@@ -323,6 +325,13 @@ static sluice_status emit_probs(const context *c, const sluice_attention_params 
                               p->kv_len);
 }
 
+/* The part of the softmax that a sink takes, in place of the log-sum-exp of each query. */
+static sluice_status emit_sinks(const context *c, const sluice_attention_params *p, float *lse) {
+    for (int64_t i = 0; i < (int64_t)p->batch * p->num_heads * p->q_len; i++)
+        lse[i] = expf(p->sinks[i / p->q_len % p->num_heads] - lse[i]);
+    return sluice__probe_emit(c->pass, SLUICE__PROBE_SINK_SHARE, c->layer, lse, p->batch, p->num_heads, p->q_len, 0);
+}
+
 /* What can be said before the output steps. */
 static sluice_status emit_inputs(const context *c, const sluice_attention_params *p, const operands *o,
                                  const float *share) {
@@ -361,7 +370,8 @@ static sluice_status attend(const context *c, const operands *o, const float **u
     sluice_attention_params p = params_of(c, o->kv_len);
     int64_t count = pass->rows * p.num_heads;
     bool kept = kept_of(c) && p.window;
-    float *data = c->state->o, *share = NULL;
+    float *data = c->state->o, *share = NULL, *lse = c->state->lse;
+    bool sinks = p.sinks && !lse && !kept && sluice__probe_wants(pass, SLUICE__PROBE_SINK_SHARE);
     if (!data && (kept || sluice__probe_wants(pass, SLUICE__PROBE_SDPA))) {
         data = sluice__probe_scratch(pass, SLUICE__PROBE_UNGATED, count * p.head_dim);
         if (!data) return SLUICE_ERR_MEMORY;
@@ -370,12 +380,17 @@ static sluice_status attend(const context *c, const operands *o, const float **u
         share = sluice__probe_scratch(pass, SLUICE__PROBE_SHARES, count);
         if (!share) return SLUICE_ERR_MEMORY;
     }
+    if (sinks) {
+        lse = sluice__probe_scratch(pass, SLUICE__PROBE_SINKS, count);
+        if (!lse) return SLUICE_ERR_MEMORY;
+    }
     sluice_strided none = {0}, plain = data ? dense(c, data, p.num_heads) : none;
     sluice_strided y = p.gated ? dense(c, c->state->y, p.num_heads) : plain;
     if (kept) SLUICE__TRY(attend_kept(c, o, &p, data, share));
     else
-        SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, c->state->lse,
-                                             share, pass->err));
+        SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, lse, share,
+                                             pass->err));
+    if (sinks) SLUICE__TRY(emit_sinks(c, &p, lse));
     *ungated = data;
     return emit_inputs(c, &p, o, share);
 }

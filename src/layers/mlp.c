@@ -3,6 +3,7 @@
  * the up matrix alone, and gate_up of the state holds what it gives. */
 #include "layers/mlp.h"
 #include "layers/dense.h"
+#include "layers/glu.h"
 
 /* Rows of the matrix that reads the input. */
 static int64_t inner_rows(const sluice_layer_spec *l) {
@@ -14,10 +15,10 @@ void sluice__mlp_forward(const sluice__pass *pass, int layer, const float *x, sl
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[layer];
     const sluice_layer_spec *l = &pass->config->layers[layer];
     int64_t rows = pass->rows, width = pass->config->hidden_size, inner = l->intermediate_size, both = inner_rows(l);
-    sluice__dense_forward(pass, state->gate_up, both, x, width, x_half, w->stacks.gate_up, NULL, rows);
+    sluice__dense_forward(pass, state->gate_up, both, x, width, x_half, w->stacks.gate_up, w->gate_up_bias, rows);
     if (l->mlp_gelu) sluice__gelu_forward(state->act, state->gate_up, rows * inner, false);
-    else sluice__swiglu_forward(state->act, state->gate_up, rows, inner);
-    sluice__dense_forward(pass, out, width, state->act, inner, state->act_half, w->stacks.down, NULL, rows);
+    else sluice__glu_forward(state->act, state->gate_up, rows, inner, l->mlp_act, l->mlp_limit);
+    sluice__dense_forward(pass, out, width, state->act, inner, state->act_half, w->stacks.down, w->down_bias, rows);
 }
 
 void sluice__mlp_backward(const sluice__pass *pass, int layer, const float *dout, const float *x,

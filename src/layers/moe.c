@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 #include "layers/dense.h"
+#include "layers/glu.h"
 #include "layers/routing.h"
 #include <string.h>
 
@@ -18,6 +19,7 @@ typedef struct context {
     const sluice__layer_weights *w;
     int64_t rows, width, inner, shared; /* inner, shared: F' of an expert, F" of the shared one */
     int top;
+    sluice_mlp_act act;
 } context;
 
 static context context_of(const sluice__pass *pass, int layer, const sluice__moe_state *s) {
@@ -30,7 +32,8 @@ static context context_of(const sluice__pass *pass, int layer, const sluice__moe
                      .width = pass->config->hidden_size,
                      .inner = m->intermediate_size,
                      .shared = m->shared_intermediate_size,
-                     .top = m->num_experts_per_tok};
+                     .top = m->num_experts_per_tok,
+                     .act = pass->config->layers[layer].mlp_act};
 }
 
 /* Threads that take whole experts; 1 = they share each product. */
@@ -71,21 +74,25 @@ static void expert_forward(const context *c, int e) {
     int64_t at = s->start[e], n = s->start[e + 1] - at, width = c->width, inner = c->inner;
     if (!n) return;
     float *gate_up = s->gate_up + at * 2 * inner, *act = s->act + at * inner;
-    const sluice__layer_stacks *w = &c->w->stacks;
+    const sluice__layer_weights *w = c->w;
     sluice__dense_forward(c->pass, gate_up, 2 * inner, s->x + at * width, width, NULL,
-                          sluice__of_expert(w->expert_gate_up, e), NULL, n);
-    sluice__swiglu_forward(act, gate_up, n, inner);
-    sluice__dense_forward(c->pass, s->y + at * width, width, act, inner, NULL, sluice__of_expert(w->expert_down, e), NULL,
-                          n);
+                          sluice__of_expert(w->stacks.expert_gate_up, e),
+                          w->expert_gate_up_bias ? w->expert_gate_up_bias + e * 2 * inner : NULL, n);
+    sluice__glu_forward(act, gate_up, n, inner, c->act, c->moe->limit);
+    sluice__dense_forward(c->pass, s->y + at * width, width, act, inner, NULL,
+                          sluice__of_expert(w->stacks.expert_down, e),
+                          w->expert_down_bias ? w->expert_down_bias + e * width : NULL, n);
 }
 
 /* out += [score] * shared(x); s->y is free by now. */
 static void shared_forward(const context *c, const float *x, float *out) {
     const sluice__moe_state *s = c->s;
     int64_t rows = c->rows, width = c->width, inner = c->shared;
-    sluice__dense_forward(c->pass, s->shared_gate_up, 2 * inner, x, width, NULL, c->w->stacks.shared_gate_up, NULL, rows);
-    sluice__swiglu_forward(s->shared_act, s->shared_gate_up, rows, inner);
-    sluice__dense_forward(c->pass, s->y, width, s->shared_act, inner, NULL, c->w->stacks.shared_down, NULL, rows);
+    sluice__dense_forward(c->pass, s->shared_gate_up, 2 * inner, x, width, NULL, c->w->stacks.shared_gate_up,
+                          c->w->shared_gate_up_bias, rows);
+    sluice__glu_forward(s->shared_act, s->shared_gate_up, rows, inner, c->act, c->moe->shared_limit);
+    sluice__dense_forward(c->pass, s->y, width, s->shared_act, inner, NULL, c->w->stacks.shared_down,
+                          c->w->shared_down_bias, rows);
     if (!s->shared_score) {
         sluice__add(out, s->y, rows * width);
         return;

@@ -16,6 +16,7 @@ typedef enum sluice__probe_point {
     SLUICE__PROBE_SDPA_GATED,  /* [B,T,H,head_dim] after it (equal to SDPA without a gate) */
     SLUICE__PROBE_GATE,        /* [B,T,n,w] gate score after the activation; only in gated layers */
     SLUICE__PROBE_FIRST_SHARE, /* [B,H,T] attention weight on key 0 */
+    SLUICE__PROBE_SINK_SHARE,  /* [B,H,T] attention weight of the learned sink; only in layers with sinks */
     SLUICE__PROBE_VALUE_NORM,  /* [B,T,K] L2 norm of each value vector */
     SLUICE__PROBE_KEY_NORM,    /* [B,T,K] of each key after norm and RoPE */
     SLUICE__PROBE_ATTN_PROBS,  /* [B,H,T,Tk] the attention map itself: O(T^2), for maps */

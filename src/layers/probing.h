@@ -6,8 +6,14 @@
 #include "layers/workspace.h"
 
 /* Which scratch buffer a probe uses for what: attention output before the gate; first-token shares; anything brief;
- * log-sum-exps of attention whose first keys are added later. */
-enum { SLUICE__PROBE_UNGATED, SLUICE__PROBE_SHARES, SLUICE__PROBE_MISC, SLUICE__PROBE_LSE };
+ * log-sum-exps of attention whose first keys are added later; shares of learned sinks. */
+enum {
+    SLUICE__PROBE_UNGATED,
+    SLUICE__PROBE_SHARES,
+    SLUICE__PROBE_MISC,
+    SLUICE__PROBE_LSE,
+    SLUICE__PROBE_SINKS
+};
 
 static inline bool sluice__probe_wants(const sluice__pass *pass, sluice__probe_point point) {
     return pass->probe && (pass->probe->wants >> point & 1);

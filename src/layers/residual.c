@@ -15,7 +15,9 @@ void sluice__branch_forward(const sluice__pass *pass, int layer, const float *we
     float clip = clip_of(pass, layer);
     if (weight)
         sluice__rms_norm_forward(state->normed, state->rstd, state->raw, weight, rows, width,
-                                 (float)pass->config->rms_norm_eps, sluice__norm_offset(pass->config));
+                                 (float)(pass->config->post_norm_eps > 0 ? pass->config->post_norm_eps
+                                                                         : pass->config->rms_norm_eps),
+                                 sluice__norm_offset(pass->config));
     if (clip > 0) sluice__clip_forward(state->out, state->normed, clip, rows * width);
 }
 

@@ -4,7 +4,9 @@
 #include "layers/routing.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "layers/glu.h"
 #include "layers/topk.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -21,14 +23,33 @@ static float softmax(const sluice__kernels *k, float *p, int experts) {
     return max + (float)log(sum);
 }
 
-static void choose(const sluice_moe_spec *m, const sluice__moe_state *s, int64_t r) {
+/* The best of prob + bias; bias [E] or NULL. */
+static void select_best(const sluice_moe_spec *m, int32_t *choice, const float *p, const float *bias) {
+    enum { MOST = 4096 }; /* experts, by the limits of config_moe.c */
+    float biased[MOST];
+    assert(m->num_experts <= MOST);
+    for (int e = 0; bias && e < m->num_experts; e++) biased[e] = p[e] + bias[e];
+    sluice__topk(choice, bias ? biased : p, m->num_experts, m->num_experts_per_tok);
+}
+
+static void choose(const sluice_moe_spec *m, const sluice__moe_state *s, const float *bias, int64_t r) {
     int top = m->num_experts_per_tok;
     const float *p = s->prob + r * m->num_experts;
     int32_t *choice = s->choice + r * top;
     float *weight = s->weight + r * top, sum = 0;
-    sluice__topk(choice, p, m->num_experts, top);
+    select_best(m, choice, p, bias);
     for (int j = 0; j < top; j++) sum += weight[j] = p[choice[j]];
+    sum += m->score == SLUICE_ROUTER_SIGMOID ? 1e-20f : 0; /* all scores may be 0 */
     for (int j = 0; m->norm_topk_prob && j < top; j++) weight[j] /= sum;
+    for (int j = 0; m->route_scale != 0 && j < top; j++) weight[j] *= m->route_scale;
+}
+
+/* Scores of row r from its logits. */
+static void score(const sluice__kernels *k, const sluice_moe_spec *m, const sluice__moe_state *s, int64_t r) {
+    float *p = s->prob + r * m->num_experts;
+    if (m->logit_softcap > 0) sluice__softcap(p, m->logit_softcap, m->num_experts);
+    if (m->score == SLUICE_ROUTER_SOFTMAX) s->lse[r] = softmax(k, p, m->num_experts);
+    else k->sigmoid_f32(p, p, m->num_experts);
 }
 
 /* Tokens of one expert keep their order. */
@@ -83,12 +104,12 @@ void sluice__route(const sluice__pass *pass, int layer, const float *x, const sl
     const sluice__kernels *k = sluice__kernels_now();
     int experts = m->num_experts;
     int64_t width = pass->config->hidden_size;
-    sluice__stack w = sluice__model_weights(pass->ws->model)->layers[layer].stacks.router;
-    sluice__stack_forward(s->prob, experts, x, width, w, NULL, pass->rows);
+    const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[layer];
+    sluice__stack_forward(s->prob, experts, x, width, w->stacks.router, w->router_bias, pass->rows);
     SLUICE__SPLIT(sluice__team(pass->rows * experts), pass->rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) {
-            s->lse[r] = softmax(k, s->prob + r * experts, experts);
-            choose(m, s, r);
+            score(k, m, s, r);
+            choose(m, s, w->selection_bias, r);
         }
     });
     sort_by_expert(m, s, pass->rows);

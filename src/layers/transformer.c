@@ -156,6 +156,11 @@ static sluice_status body_forward(const sluice__pass *pass, const int32_t *ids) 
     const sluice_config *config = pass->config;
     next_norm first = norm_in_front_of(pass->ws, 0);
     sluice__matrix_rows(first.h, sluice__model_weights(pass->ws->model)->embedding.part, ids, pass->rows);
+    int64_t count = pass->rows * config->hidden_size;
+    if (config->embedding_norm)
+        sluice__rms_norm_forward(first.h, NULL, first.h, NULL, pass->rows, config->hidden_size,
+                                 (float)config->rms_norm_eps, 0);
+    if (config->embedding_scale != 0) sluice__scale(first.h, config->embedding_scale, count);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_EMBEDDING, -1, first.h));
     sluice__rms_norm_forward(first.x, first.rstd, first.h, first.weight, pass->rows, config->hidden_size,
                              (float)config->rms_norm_eps, sluice__norm_offset(config));

@@ -99,7 +99,7 @@ typedef struct sluice__backward_state {
     float *dprob, *dweight; /* [rows, E], [rows * k] */
 } sluice__backward_state;
 
-enum { SLUICE__PROBE_BUFFERS = 4 };
+enum { SLUICE__PROBE_BUFFERS = 5 };
 
 struct sluice__workspace {
     const sluice_model *model;

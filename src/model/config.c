@@ -19,6 +19,7 @@ enum {
     MAX_DELTA_DIM = 1 << 10, /* of keys and values of linear attention */
     MAX_TAPS = 64,
     MAX_POSITIONS = 1 << 30,
+    MAX_EXPERTS = 1 << 12,
     MAX_CONFIG = 4 << 20 /* bytes of a config.json */
 };
 
@@ -86,7 +87,7 @@ static sluice_status read_sizes(sluice__config_reader *r, sluice_error *err) {
                            &c->num_hidden_layers, err));
     SLUICE__TRY(read_count(&r->json, "max_position_embeddings", d->max_position_embeddings, MAX_POSITIONS,
                            &c->max_position_embeddings, err));
-    c->rms_norm_eps = 1e-6;
+    c->rms_norm_eps = d->rms_norm_eps > 0 ? d->rms_norm_eps : 1e-6;
     c->initializer_range = 0.02;
     SLUICE__TRY(sluice__json_real(&r->json, "rms_norm_eps", false, 0, 1, &c->rms_norm_eps, err));
     return sluice__json_real(&r->json, "initializer_range", false, 0, 1e3, &c->initializer_range, err);
@@ -127,17 +128,11 @@ static sluice_status refuse_quantised(const sluice__config_reader *r, sluice_err
 static sluice_status read_top(sluice__config_reader *r, sluice_error *err) {
     sluice_config *c = r->config;
     const sluice__family_defaults *d = &r->family->defaults;
-    const char *type = "sluice", *act = "silu";
+    const char *type = "sluice";
     SLUICE__TRY(refuse_quantised(r, err));
     SLUICE__TRY(sluice__json_string(&r->json, "model_type", false, &type, err));
     snprintf(c->model_type, sizeof c->model_type, "%s", type);
     SLUICE__TRY(read_sizes(r, err));
-    SLUICE__TRY(sluice__json_string(&r->json, "hidden_act", false, &act, err));
-    const char *mlp = json_string_value(json_object_get(r->json.value, "mlp_type"));
-    bool gelu = mlp && !strcmp(mlp, "gelu") && r->family == &sluice__family_sluice && !strcmp(act, "gelu");
-    if (strcmp(act, "silu") && strcmp(act, "swish") && !gelu)
-        return sluice__json_fail(&r->json, "hidden_act", err,
-                                 "\"%.40s\" is not supported by this version, only silu", act);
     c->tie_word_embeddings = d->tie_word_embeddings;
     SLUICE__TRY(sluice__json_bool(&r->json, "tie_word_embeddings", false, &c->tie_word_embeddings, err));
     if (r->family->nested)
@@ -179,7 +174,7 @@ static sluice_status read_layer(const sluice__config_reader *r, sluice_layer_spe
     SLUICE__TRY(
         read_count(&r->json, "intermediate_size", d->intermediate_size, MAX_WIDTH, &l->intermediate_size, err));
     l->attention_scale = (float)(1.0 / sqrt(l->head_dim));
-    return SLUICE_OK;
+    return sluice__read_act(r, &l->mlp_act, err);
 }
 
 /* ---- layer kinds ---- */
@@ -232,7 +227,8 @@ static sluice_status check_kinds(const sluice__config_reader *r, const sluice__j
 }
 
 static sluice_status read_window(const sluice__config_reader *r, int *window, sluice_error *err) {
-    int64_t value = r->family->sliding ? 4096 : 0;
+    int64_t value = r->family->defaults.sliding_window;
+    if (!value && r->family->sliding) value = 4096;
     if (json_is_null(json_object_get(r->json.value, "sliding_window"))) value = 0;
     SLUICE__TRY(sluice__json_int(&r->json, "sliding_window", false, 0, MAX_POSITIONS, &value, err));
     bool use = true;
@@ -305,7 +301,8 @@ static sluice_status read_layers(sluice__config_reader *r, sluice_error *err) {
         if (sluice_layer_is_linear(&c->layers[i])) continue;
         const char *kind = c->layers[i].sliding_window ? "sliding_attention" : "full_attention";
         SLUICE__TRY(sluice__rope_read(&c->layers[i].rope, &r->json, kind, c->layers[i].head_dim,
-                                      c->max_position_embeddings, 10000.0,
+                                      c->max_position_embeddings,
+                                      r->family->defaults.rope_theta > 0 ? r->family->defaults.rope_theta : 10000,
                                       r->family->defaults.partial_rotary_factor, err));
     }
     return r->family->read(r, err);
@@ -327,7 +324,8 @@ sluice_status sluice__config_read(sluice_config *out, sluice__file_layout *layou
     *r.layout = (sluice__file_layout){.family = r.family,
                                       .gate_packing = r.family->gate_packing,
                                       .prefix = r.family->prefix ? r.family->prefix : "model."};
-    sluice_status st = read_top(&r, err);
+    sluice_status st = r.family->prepare ? r.family->prepare(&r, err) : SLUICE_OK;
+    if (st == SLUICE_OK) st = read_top(&r, err);
     if (st == SLUICE_OK) st = read_layers(&r, err);
     if (st != SLUICE_OK) sluice_config_free(out);
     return st;
@@ -403,7 +401,7 @@ static sluice_status check_layer(const sluice_config *c, int i, sluice_error *er
                  l->intermediate_size <= MAX_WIDTH && l->sliding_window >= 0;
     const sluice_moe_spec *m = &l->moe;
     const sluice_switch_spec *w = &l->switch_head;
-    bool experts = !m->num_experts || (m->num_experts > 0 && m->num_experts_per_tok > 0 &&
+    bool experts = !m->num_experts || (m->num_experts > 0 && m->num_experts <= MAX_EXPERTS && m->num_experts_per_tok > 0 &&
                                        m->num_experts_per_tok <= m->num_experts && m->intermediate_size > 0 &&
                                        m->num_shared_experts >= 0 && m->shared_intermediate_size >= 0);
     bool maps =

@@ -32,14 +32,14 @@ static double mean_keys(double context, double window) {
 
 /* Share of a slot's experts that a token goes through. */
 static double active_share(const sluice_layer_spec *l, sluice__slot s) {
-    bool of_expert = s >= SLUICE__SLOT_EXPERT_GATE && s <= SLUICE__SLOT_EXPERT_DOWN;
+    bool of_expert = s >= SLUICE__SLOT_EXPERT_GATE && s <= SLUICE__SLOT_EXPERT_DOWN_BIAS;
     return of_expert && l->moe.num_experts ? (double)l->moe.num_experts_per_tok / l->moe.num_experts : 1;
 }
 
 int64_t sluice_config_num_active_parameters(const sluice_config *c) {
     int64_t n = sluice_config_num_parameters(c);
     for (int i = 0; i < c->num_hidden_layers; i++)
-        for (sluice__slot s = SLUICE__SLOT_EXPERT_GATE; s <= SLUICE__SLOT_EXPERT_DOWN; s++) {
+        for (sluice__slot s = SLUICE__SLOT_EXPERT_GATE; s <= SLUICE__SLOT_EXPERT_DOWN_BIAS; s++) {
             const sluice_moe_spec *m = &c->layers[i].moe;
             if (m->num_experts) n -= slot_count(c, i, s) / m->num_experts * (m->num_experts - m->num_experts_per_tok);
         }

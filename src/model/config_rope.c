@@ -32,12 +32,14 @@ static sluice_status read_type(sluice_rope_type *out, const sluice__json *p, slu
         p, key, err, "found \"%.40s\", expected one of default, linear, dynamic, yarn, llama3, longrope", name);
 }
 
-/* The object with the parameters; .value NULL when there is none. */
-static sluice_status find_parameters(sluice__json *out, const sluice__json *json, const char *kind,
-                                     sluice_error *err) {
+/* The object with the parameters, and the one that it is in when they are keyed by layer type (otherwise the same);
+ * .value NULL when there is none. */
+static sluice_status find_parameters(sluice__json *out, sluice__json *outer, const sluice__json *json,
+                                     const char *kind, sluice_error *err) {
     *out = sluice__json_get(json, "rope_scaling");
     if (!out->value || (json_is_object(out->value) && !json_object_size(out->value)))
         *out = sluice__json_get(json, "rope_parameters");
+    *outer = *out;
     if (!out->value) return SLUICE_OK;
     if (!json_is_object(out->value)) return sluice__json_fail(out, NULL, err, "expected an object or null");
     sluice__json by_kind = sluice__json_get(out, kind);
@@ -117,8 +119,7 @@ static sluice_status read_yarn(sluice_rope_spec *r, const sluice__json *p, sluic
     if (r->beta_fast == 0) r->beta_fast = 32; /* 0 reads as absent in transformers */
     if (r->beta_slow == 0) r->beta_slow = 1;
     SLUICE__TRY(sluice__json_real(p, "mscale", false, 0, 1e6, &r->mscale, err));
-    SLUICE__TRY(sluice__json_real(p, "mscale_all_dim", false, 0, 1e6, &r->mscale_all_dim, err));
-    return sluice__json_bool(p, "truncate", false, &r->truncate, err);
+    return sluice__json_real(p, "mscale_all_dim", false, 0, 1e6, &r->mscale_all_dim, err);
 }
 
 static sluice_status read_llama3(sluice_rope_spec *r, const sluice__json *p, sluice_error *err) {
@@ -152,13 +153,16 @@ sluice_status sluice__rope_read(sluice_rope_spec *out, const sluice__json *json,
                               .beta_slow = 1,
                               .truncate = true,
                               .original_max_position_embeddings = max_position_embeddings};
-    sluice__json p;
-    SLUICE__TRY(find_parameters(&p, json, kind, err));
+    sluice__json p, outer;
+    SLUICE__TRY(find_parameters(&p, &outer, json, kind, err));
     SLUICE__TRY(read_theta(out, json, &p, err));
     SLUICE__TRY(read_rotary(out, json, &p, head_dim, partial, err));
     SLUICE__TRY(read_type(&out->type, &p, err));
     if (!out->enabled || out->type == SLUICE_ROPE_DEFAULT) return SLUICE_OK;
     sluice_status st = read_scaling(out, json, &p, max_position_embeddings, err);
+    /* transformers reads it from there even where the parameters are keyed by layer type */
+    if (st == SLUICE_OK && out->type == SLUICE_ROPE_YARN)
+        st = sluice__json_bool(&outer, "truncate", false, &out->truncate, err);
     if (st != SLUICE_OK) sluice__rope_free(out);
     return st;
 }

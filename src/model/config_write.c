@@ -216,16 +216,6 @@ static bool alike(const sluice_layer_spec *a, const sluice_layer_spec *b) {
            (!kind || (a->sliding_window == b->sliding_window && sluice__rope_equal(&a->rope, &b->rope)));
 }
 
-/* What a layer has that our own config.json has no key for; NULL when there is nothing. */
-static const char *foreign_part(const sluice_layer_spec *l) {
-    const sluice_moe_spec *m = &l->moe;
-    if (fabs((double)l->attention_scale * sqrt(l->head_dim) - 1) > 1e-6)
-        return "an attention scale other than 1/sqrt(head_dim)";
-    if (m->shared_intermediate_size != m->num_shared_experts * m->intermediate_size)
-        return "a shared expert whose width is no multiple of that of the others";
-    return NULL;
-}
-
 sluice_status sluice__config_check_writable(const sluice_config *c, sluice_error *err) {
     const sluice_layer_spec *kinds[] = {first_of_kind(c, false), first_of_kind(c, true)};
     for (int i = 0; i < c->num_hidden_layers; i++) {
@@ -241,10 +231,8 @@ sluice_status sluice__config_check_writable(const sluice_config *c, sluice_error
                     err, SLUICE_ERR_UNSUPPORTED,
                     "layer %d differs from others in more than its window: no config.json of ours says that",
                     i);
-    for (int i = 0; i < c->num_hidden_layers; i++) {
-        const char *part = foreign_part(&c->layers[i]);
-        if (part) return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "layer %d: %s cannot be saved", i, part);
-    }
+    const char *part = sluice__foreign_part(c);
+    if (part) return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s cannot be saved", part);
     return SLUICE_OK;
 }
 

@@ -24,6 +24,9 @@ typedef struct sluice__family_defaults {
     int bos_token_id, eos_token_id; /* -1 = none */
     double partial_rotary_factor;
     bool tie_word_embeddings;
+    double rope_theta;   /* 0: 10000 */
+    double rms_norm_eps; /* 0: 1e-6 */
+    int sliding_window;  /* 0: none, or 4096 with `sliding` */
 } sluice__family_defaults;
 
 /* How files hold a tensor: alone, or inside one that several share. F: width of the MLP of an expert. */
@@ -57,13 +60,20 @@ typedef struct sluice__family {
     const char *const *model_types; /* ends with NULL */
     const char *nested; /* key of the object that holds the language model's keys, NULL = the root */
     const char *prefix; /* of tensor names, in place of "model."; NULL = "model." */
+    const char *experts; /* of an expert's tensor names in its layer, in place of "mlp.experts."; NULL = that */
     sluice__family_defaults defaults;
     sluice_norm_flavour norm;
+    bool gate_without_bias; /* qkv_bias leaves the gate out */
+    bool plain_final_norm; /* the last norm is plain whatever the others are */
+    bool any_act;          /* hidden_act may be a GELU */
+    const char *act;       /* what an absent hidden_act means; NULL = "silu" */
     sluice_gate_packing gate_packing;
     bool sliding;                /* reads sliding_window, use_sliding_window, max_window_layers */
     bool window_everywhere;      /* without layer_types: sliding_window holds for every layer */
     int full_attention_interval; /* without layer_types: layer i is linear unless (i + 1) is a multiple; 0 = all
                                     full */
+    /* Rewrites keys of its own to those that the common reader knows, in r->json; before anything is read. */
+    sluice_status (*prepare)(sluice__config_reader *r, sluice_error *err);
     /* Without layer_types: sets sliding_window of the layers that have one. NULL = by the rules above. */
     sluice_status (*kinds)(sluice__config_reader *r, int window, sluice_error *err);
     /* Sizes of linear attention; NULL = the family has none. */
@@ -80,7 +90,10 @@ extern const sluice__family *const sluice__families[];
 extern const sluice__family sluice__family_llama, sluice__family_qwen2, sluice__family_qwen3,
     sluice__family_paper, sluice__family_qwen3_next, sluice__family_qwen3_5, sluice__family_qwen3_5_wrapped,
     sluice__family_qwen3_5_moe, sluice__family_qwen3_5_moe_wrapped, sluice__family_olmo_hybrid, sluice__family_sluice,
-    sluice__family_qwen3_moe, sluice__family_qwen2_moe;
+    sluice__family_qwen3_moe, sluice__family_qwen2_moe, sluice__family_smollm3, sluice__family_mistral,
+    sluice__family_mixtral, sluice__family_afmoe, sluice__family_gpt_oss, sluice__family_laguna,
+    sluice__family_step3p5, sluice__family_step3p7, sluice__family_muse_glimmer, sluice__family_muse_glimmer_text,
+    sluice__family_spark2_5;
 
 /* The family of a config.json, or an error that names what is known. */
 sluice_status sluice__family_find(const sluice__family **out, const sluice__json *root, sluice_error *err);
@@ -91,6 +104,19 @@ char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__plac
 /* Shared readers of families. */
 sluice_status sluice__read_flag(const sluice__config_reader *r, const char *key, bool fallback, bool *out,
                                 sluice_error *err);
+/* hidden_act into *act; kinds other than SiLU only for families with any_act. */
+sluice_status sluice__read_act(const sluice__config_reader *r, sluice_mlp_act *act, sluice_error *err);
+/* mlp_bias in every layer. */
+sluice_status sluice__read_mlp_bias(sluice__config_reader *r, sluice_error *err);
+/* Gives a key another name unless that is there; both with different values are refused. */
+sluice_status sluice__rename_key(sluice__config_reader *r, const char *from, const char *to, sluice_error *err);
+/* No RoPE in a layer. */
+void sluice__drop_rope(sluice_layer_spec *layer);
+/* An array with one entry for each layer; more are let through when `longer`. .value NULL when absent. */
+sluice_status sluice__layer_list(sluice__json *out, const sluice__config_reader *r, const char *key, bool longer,
+                                 sluice_error *err);
+/* A key that transformers does not read, with a value other than what its class does: a warning. */
+void sluice__warn_unread(const sluice__config_reader *r, const char *key, const char *what);
 /* Experts by the keys of transformers; *defaults says what an absent key means. Sets score, route_scale and the like
  * as in *defaults. num_experts 0 gives a dense MLP. */
 sluice_status sluice__read_experts(const sluice__config_reader *r, const sluice_moe_spec *defaults,

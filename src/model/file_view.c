@@ -31,7 +31,7 @@ static char *full_name(const sluice__file_layout *layout, const char *name, slui
     if (storage != SLUICE__ALONE) place.expert = -1;
     if (layout->family == &sluice__gguf_names)
         return place.layer >= 0 ? sluice__asprintf("blk.%d.%s", place.layer, name) : sluice__strdup(name);
-    if (place.layer >= 0) return sluice__tensor_name_in(layout->prefix, name, place);
+    if (place.layer >= 0) return sluice__tensor_name_in(layout->prefix, layout->family->experts, name, place);
     return strncmp(name, ours, sizeof ours - 1)
                ? sluice__strdup(name)
                : sluice__asprintf("%s%s", layout->prefix, name + sizeof ours - 1);
@@ -91,7 +91,7 @@ static void delta_view(sluice__file_view *v, const sluice_config *c, sluice__pla
 static void view_of(sluice__file_view *v, const sluice_config *c, sluice__place place, sluice__storage storage,
                     int64_t rows, int64_t columns) {
     int64_t experts = place.layer < 0 ? 0 : c->layers[place.layer].moe.num_experts, e = place.expert;
-    bool vector = columns == 0, up = place.slot == SLUICE__SLOT_EXPERT_UP;
+    bool vector = columns == 0, up = place.slot == SLUICE__SLOT_EXPERT_UP || place.slot == SLUICE__SLOT_EXPERT_UP_BIAS;
     if (vector) columns = rows, rows = 1;
     v->view = (sluice__view){.rows = rows, .columns = columns, .row_stride = columns, .column_stride = 1};
     v->shared = storage != SLUICE__ALONE;
@@ -139,6 +139,7 @@ bool sluice__file_view_at(sluice__file_view *out, const sluice_config *config, c
     *out = (sluice__file_view){0};
     int64_t packed = place.layer < 0 ? 0 : sluice__packed_gate_rows(config, layout, place.layer);
     if (packed && (place.slot == SLUICE__SLOT_GATE || place.slot == SLUICE__SLOT_GATE_BIAS)) return false;
+    if (place.slot == SLUICE__SLOT_GATE_BIAS && layout->family->gate_without_bias) return false; /* zeros */
     const char *name = ndim ? name_at(layout, place.slot, which, &storage) : NULL;
     if (!name) return false;
     if (is_q(place.slot)) shape[0] += packed;

@@ -198,7 +198,8 @@ static sluice_status read_one(const sluice__loader *l, sluice__transfer *x, slui
     if (l->model->as_stored && l->model->matrices[x->to].type == SLUICE__WEIGHT_QUANT)
         return sluice__store_read_blocks(l->store, x->source, &x->view, put_blocks, &s, err);
     if (x->gate >= 0 && x->slot == SLUICE__SLOT_Q_BIAS) s.columns = 1;
-    s.one_plus = sluice__slot_is_one_plus(x->slot) && l->config.norm == SLUICE_NORM_ONE_PLUS;
+    bool plain = x->slot == SLUICE__SLOT_NORM && l->layout.family->plain_final_norm;
+    s.one_plus = sluice__slot_is_one_plus(x->slot) && l->config.norm == SLUICE_NORM_ONE_PLUS && !plain;
     return sluice__store_read(l->store, x->source, &x->view, put_row, &s, err);
 }
 

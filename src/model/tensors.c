@@ -29,6 +29,7 @@ static const struct {
     [SLUICE__SLOT_SDPA_NORM] = {"self_attn.sdpa_norm.weight", SLUICE__KIND_NORM, false},
     [SLUICE__SLOT_O] = {"self_attn.o_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_O_BIAS] = {"self_attn.o_proj.bias", SLUICE__KIND_BIAS, false},
+    [SLUICE__SLOT_SINKS] = {"self_attn.sinks", SLUICE__KIND_BIAS, false},
     [SLUICE__SLOT_DELTA_Q] = {"linear_attn.q_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_DELTA_K] = {"linear_attn.k_proj.weight", SLUICE__KIND_MATRIX, true},
     [SLUICE__SLOT_DELTA_V] = {"linear_attn.v_proj.weight", SLUICE__KIND_MATRIX, true},
@@ -47,14 +48,25 @@ static const struct {
     [SLUICE__SLOT_MLP_GATE] = {"mlp.gate_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_MLP_UP] = {"mlp.up_proj.weight", SLUICE__KIND_MATRIX, true},
     [SLUICE__SLOT_MLP_DOWN] = {"mlp.down_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_MLP_GATE_BIAS] = {"mlp.gate_proj.bias", SLUICE__KIND_BIAS, false},
+    [SLUICE__SLOT_MLP_UP_BIAS] = {"mlp.up_proj.bias", SLUICE__KIND_BIAS, true},
+    [SLUICE__SLOT_MLP_DOWN_BIAS] = {"mlp.down_proj.bias", SLUICE__KIND_BIAS, false},
     [SLUICE__SLOT_ROUTER] = {"mlp.gate.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_ROUTER_BIAS] = {"mlp.gate.bias", SLUICE__KIND_BIAS, false},
+    [SLUICE__SLOT_SELECTION_BIAS] = {"mlp.gate.e_score_correction_bias", SLUICE__KIND_BIAS, false},
     [SLUICE__SLOT_EXPERT_GATE] = {"gate_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_EXPERT_UP] = {"up_proj.weight", SLUICE__KIND_MATRIX, true},
     [SLUICE__SLOT_EXPERT_DOWN] = {"down_proj.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_EXPERT_GATE_BIAS] = {"gate_proj.bias", SLUICE__KIND_BIAS, false},
+    [SLUICE__SLOT_EXPERT_UP_BIAS] = {"up_proj.bias", SLUICE__KIND_BIAS, true},
+    [SLUICE__SLOT_EXPERT_DOWN_BIAS] = {"down_proj.bias", SLUICE__KIND_BIAS, false},
     [SLUICE__SLOT_SHARED_GATE] = {"mlp.shared_expert.gate_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_SHARED_UP] = {"mlp.shared_expert.up_proj.weight", SLUICE__KIND_MATRIX, true},
     [SLUICE__SLOT_SHARED_DOWN] = {"mlp.shared_expert.down_proj.weight", SLUICE__KIND_MATRIX, false},
     [SLUICE__SLOT_SHARED_EXPERT_GATE] = {"mlp.shared_expert_gate.weight", SLUICE__KIND_MATRIX, false},
+    [SLUICE__SLOT_SHARED_GATE_BIAS] = {"mlp.shared_expert.gate_proj.bias", SLUICE__KIND_BIAS, false},
+    [SLUICE__SLOT_SHARED_UP_BIAS] = {"mlp.shared_expert.up_proj.bias", SLUICE__KIND_BIAS, true},
+    [SLUICE__SLOT_SHARED_DOWN_BIAS] = {"mlp.shared_expert.down_proj.bias", SLUICE__KIND_BIAS, false},
     [SLUICE__SLOT_POST_MLP_NORM] = {"post_mlp_layernorm.weight", SLUICE__KIND_NORM, false},
     [SLUICE__SLOT_NORM] = {"model.norm.weight", SLUICE__KIND_NORM, false},
     [SLUICE__SLOT_LM_HEAD] = {"lm_head.weight", SLUICE__KIND_MATRIX, false},
@@ -108,9 +120,12 @@ static extent attention_extent(const sluice_config *c, int layer, sluice__slot s
     case SLUICE__SLOT_GATE_BIAS: return vector_if(l->qkv_bias, s.gate_rows);
     case SLUICE__SLOT_GATE_PARAM: return (extent){l->gate.input_none ? s.gate_heads : 0, s.gate_width};
     case SLUICE__SLOT_Q_NORM:
-        return vector_if(l->qk_norm, (l->qk_norm_whole ? (int64_t)l->num_attention_heads : 1) * l->head_dim);
+        return vector_if(l->qk_norm && !l->qk_norm_weightless,
+                         (l->qk_norm_whole ? (int64_t)l->num_attention_heads : 1) * l->head_dim);
     case SLUICE__SLOT_K_NORM:
-        return vector_if(l->qk_norm, (l->qk_norm_whole ? (int64_t)l->num_key_value_heads : 1) * l->head_dim);
+        return vector_if(l->qk_norm && !l->qk_norm_weightless,
+                         (l->qk_norm_whole ? (int64_t)l->num_key_value_heads : 1) * l->head_dim);
+    case SLUICE__SLOT_SINKS: return vector_if(l->sinks, l->num_attention_heads);
     case SLUICE__SLOT_SDPA_NORM: return vector_if(l->sdpa_norm, l->head_dim);
     case SLUICE__SLOT_O: return (extent){width, s.q_rows};
     default: return vector_if(l->o_bias, width); /* SLUICE__SLOT_O_BIAS */
@@ -151,7 +166,18 @@ static extent mlp_extent(const sluice_config *c, int layer, sluice__slot slot) {
     case SLUICE__SLOT_MLP_GATE: return (extent){l->mlp_gelu ? 0 : inner, width};
     case SLUICE__SLOT_MLP_UP: return (extent){inner, width};
     case SLUICE__SLOT_MLP_DOWN: return (extent){inner ? width : 0, inner};
+    case SLUICE__SLOT_MLP_GATE_BIAS: return vector_if(l->mlp_bias && !l->mlp_gelu, inner);
+    case SLUICE__SLOT_MLP_UP_BIAS: return vector_if(l->mlp_bias, inner);
+    case SLUICE__SLOT_MLP_DOWN_BIAS: return vector_if(l->mlp_bias && inner, width);
     case SLUICE__SLOT_ROUTER: return (extent){m->num_experts, width};
+    case SLUICE__SLOT_ROUTER_BIAS: return vector_if(m->router_bias, m->num_experts);
+    case SLUICE__SLOT_SELECTION_BIAS: return vector_if(m->selection_bias, m->num_experts);
+    case SLUICE__SLOT_EXPERT_GATE_BIAS:
+    case SLUICE__SLOT_EXPERT_UP_BIAS: return vector_if(m->expert_bias, expert);
+    case SLUICE__SLOT_EXPERT_DOWN_BIAS: return vector_if(m->expert_bias && expert, width);
+    case SLUICE__SLOT_SHARED_GATE_BIAS:
+    case SLUICE__SLOT_SHARED_UP_BIAS: return vector_if(l->mlp_bias, shared);
+    case SLUICE__SLOT_SHARED_DOWN_BIAS: return vector_if(l->mlp_bias && shared, width);
     case SLUICE__SLOT_EXPERT_GATE:
     case SLUICE__SLOT_EXPERT_UP: return (extent){expert, width};
     case SLUICE__SLOT_EXPERT_DOWN: return (extent){expert ? width : 0, expert};
@@ -186,29 +212,37 @@ int sluice__slot_shape(const sluice_config *config, int layer, sluice__slot slot
     return e.rows == 0 ? 0 : e.columns == 0 ? 1 : 2;
 }
 
-char *sluice__tensor_name_in(const char *prefix, const char *name, sluice__place place) {
+char *sluice__tensor_name_in(const char *prefix, const char *experts, const char *name, sluice__place place) {
     if (place.layer < 0) return sluice__strdup(name);
     if (place.expert < 0) return sluice__asprintf("%slayers.%d.%s", prefix, place.layer, name);
-    return sluice__asprintf("%slayers.%d.mlp.experts.%d.%s", prefix, place.layer, place.expert, name);
+    return sluice__asprintf("%slayers.%d.%s%d.%s", prefix, place.layer, experts ? experts : "mlp.experts.",
+                            place.expert, name);
+}
+
+static bool is_of_expert(sluice__slot slot) {
+    return slot >= SLUICE__SLOT_EXPERT_GATE && slot <= SLUICE__SLOT_EXPERT_DOWN_BIAS;
 }
 
 int sluice__slot_copies(const sluice_config *config, int layer, sluice__slot slot) {
-    bool of_expert = slot >= SLUICE__SLOT_EXPERT_GATE && slot <= SLUICE__SLOT_EXPERT_DOWN;
-    return of_expert && layer >= 0 ? config->layers[layer].moe.num_experts : 1;
+    return is_of_expert(slot) && layer >= 0 ? config->layers[layer].moe.num_experts : 1;
+}
+
+/* Gate and up of one expert stand together, before those of the next; down stands alone. */
+static bool next_expert(sluice__place *p, int last) {
+    bool gate = p->slot == SLUICE__SLOT_EXPERT_GATE || p->slot == SLUICE__SLOT_EXPERT_GATE_BIAS;
+    bool up = p->slot == SLUICE__SLOT_EXPERT_UP || p->slot == SLUICE__SLOT_EXPERT_UP_BIAS;
+    if (gate) {
+        p->slot++;
+        return true;
+    }
+    if (p->expert >= last) return false;
+    p->expert++;
+    if (up) p->slot--;
+    return true;
 }
 
 bool sluice__place_next(const sluice_config *c, sluice__place *p) {
-    int last = p->expert < 0 ? -1 : c->layers[p->layer].moe.num_experts - 1;
-    if (p->slot == SLUICE__SLOT_EXPERT_UP && p->expert < last) {
-        p->slot = SLUICE__SLOT_EXPERT_GATE;
-        p->expert++;
-        return true;
-    }
-    if (p->slot == SLUICE__SLOT_EXPERT_DOWN && p->expert < last) {
-        p->expert++;
-        return true;
-    }
-    bool up_next = p->slot == SLUICE__SLOT_EXPERT_GATE;
+    if (p->expert >= 0 && next_expert(p, c->layers[p->layer].moe.num_experts - 1)) return true;
     if (++p->slot == SLUICE__SLOTS) return false;
     if (p->slot == SLUICE__SLOT_INPUT_NORM) p->layer = 0;
     if (p->slot == SLUICE__SLOT_NORM) {
@@ -218,8 +252,7 @@ bool sluice__place_next(const sluice_config *c, sluice__place *p) {
     }
     if (p->slot == SLUICE__SLOT_EXPERT_GATE && !c->layers[p->layer].moe.num_experts)
         p->slot = SLUICE__SLOT_SHARED_GATE;
-    bool experts = p->slot >= SLUICE__SLOT_EXPERT_GATE && p->slot <= SLUICE__SLOT_EXPERT_DOWN;
-    if (!up_next) p->expert = experts ? 0 : -1;
+    p->expert = is_of_expert(p->slot) ? 0 : -1;
     return true;
 }
 
@@ -242,7 +275,7 @@ static bool append(sluice__tensor *out, int *count, int64_t *at, const sluice_co
     t.offset = outside ? -1 : *at;
     if (!outside) *at += t.count;
     if (out) {
-        t.name = sluice__tensor_name_in("model.", slots[slot].name, place);
+        t.name = sluice__tensor_name_in("model.", NULL, slots[slot].name, place);
         out[*count] = t;
     }
     ++*count;

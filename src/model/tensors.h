@@ -25,6 +25,7 @@ typedef enum sluice__slot {
     SLUICE__SLOT_SDPA_NORM,
     SLUICE__SLOT_O,
     SLUICE__SLOT_O_BIAS,
+    SLUICE__SLOT_SINKS,
     SLUICE__SLOT_DELTA_Q, /* linear attention */
     SLUICE__SLOT_DELTA_K,
     SLUICE__SLOT_DELTA_V,
@@ -43,14 +44,25 @@ typedef enum sluice__slot {
     SLUICE__SLOT_MLP_GATE,
     SLUICE__SLOT_MLP_UP,
     SLUICE__SLOT_MLP_DOWN,
+    SLUICE__SLOT_MLP_GATE_BIAS,
+    SLUICE__SLOT_MLP_UP_BIAS,
+    SLUICE__SLOT_MLP_DOWN_BIAS,
     SLUICE__SLOT_ROUTER,
+    SLUICE__SLOT_ROUTER_BIAS,
+    SLUICE__SLOT_SELECTION_BIAS,
     SLUICE__SLOT_EXPERT_GATE, /* of expert 0, then up of expert 0, gate of expert 1, ... */
     SLUICE__SLOT_EXPERT_UP,
     SLUICE__SLOT_EXPERT_DOWN, /* of all experts */
+    SLUICE__SLOT_EXPERT_GATE_BIAS, /* these three in the same order */
+    SLUICE__SLOT_EXPERT_UP_BIAS,
+    SLUICE__SLOT_EXPERT_DOWN_BIAS,
     SLUICE__SLOT_SHARED_GATE,
     SLUICE__SLOT_SHARED_UP,
     SLUICE__SLOT_SHARED_DOWN,
     SLUICE__SLOT_SHARED_EXPERT_GATE,
+    SLUICE__SLOT_SHARED_GATE_BIAS,
+    SLUICE__SLOT_SHARED_UP_BIAS,
+    SLUICE__SLOT_SHARED_DOWN_BIAS,
     SLUICE__SLOT_POST_MLP_NORM,
     SLUICE__SLOT_NORM,
     SLUICE__SLOT_LM_HEAD,
@@ -86,9 +98,9 @@ typedef struct sluice__place {
 #define SLUICE__FIRST_PLACE ((sluice__place){SLUICE__SLOT_EMBED_TOKENS, -1, -1})
 /* Goes to the next place in layout order, whether the model has a tensor there or not; false behind the last. */
 bool sluice__place_next(const sluice_config *config, sluice__place *place);
-/* "<prefix>layers.<layer>.<name>", with "mlp.experts.<expert>." before an expert's; name alone outside layers. NULL
- * when out of memory. */
-char *sluice__tensor_name_in(const char *prefix, const char *name, sluice__place place);
+/* "<prefix>layers.<layer>.<name>", with "<experts><expert>." before an expert's; name alone outside layers. experts
+ * NULL = "mlp.experts.". NULL when out of memory. */
+char *sluice__tensor_name_in(const char *prefix, const char *experts, const char *name, sluice__place place);
 /* Tensors that a slot stands for in one layer: the number of experts, or 1. */
 int sluice__slot_copies(const sluice_config *config, int layer, sluice__slot slot);
 

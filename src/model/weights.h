@@ -36,6 +36,7 @@ typedef struct sluice__layer_weights {
     float *q_norm, *k_norm;     /* [head_dim], of all heads with qk_norm_whole; NULL without qk_norm */
     float *sdpa_norm;           /* [head_dim]; NULL without sdpa_norm */
     float *o_proj, *o_bias;     /* [D, H*head_dim]; [D] or NULL */
+    float *sinks;               /* [H] or NULL */
     float *delta_in;            /* [2 Hk dk + 2 Hv dv + 2 Hv, D] q | k | v | z | b | a of linear attention; it and what
                                    follows NULL without, then those above are */
     float *delta_conv;          /* [2 Hk dk + Hv dv, taps] of q | k | v */
@@ -46,9 +47,13 @@ typedef struct sluice__layer_weights {
     float *post_attention_norm; /* [D] pre-norm of the MLP: post_attention_layernorm */
     float *gate_up;             /* [2F, D]; [F, D] when mlp_gelu */
     float *down;                /* [D, F] */
+    float *gate_up_bias, *down_bias; /* [2F], [D]; NULL without mlp_bias */
     float *router;              /* [E, D]; with experts, then gate_up and down are NULL */
     float *expert_gate_up;      /* [E, 2F', D] */
     float *expert_down;         /* [E, D, F'] */
+    float *router_bias, *selection_bias;        /* [E] each; NULL without */
+    float *expert_gate_up_bias, *expert_down_bias; /* [E, 2F'], [E, D]; NULL without */
+    float *shared_gate_up_bias, *shared_down_bias; /* [2F"], [D]; NULL without mlp_bias */
     float *shared_gate_up;      /* [2F", D]; NULL without shared experts */
     float *shared_down;         /* [D, F"] */
     float *shared_gate;         /* [1, D]; NULL without shared_expert_gate */

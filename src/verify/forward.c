@@ -15,6 +15,7 @@ static const char *golden_prefix(sluice__probe_point point) {
     switch (point) {
     case SLUICE__PROBE_RESID_FFN: return "hidden";
     case SLUICE__PROBE_FIRST_SHARE: return "first_token_share";
+    case SLUICE__PROBE_SINK_SHARE: return "sink_share";
     case SLUICE__PROBE_GATE: return "gate";
     case SLUICE__PROBE_SDPA: return "attn_out_pre_gate";
     case SLUICE__PROBE_ATTN_PROBS: return "attn_probs";
@@ -38,7 +39,7 @@ static sluice_status record(void *user, const sluice__probe_event *e, sluice_err
     snprintf(name, sizeof name, "%s.%d", golden_prefix(e->point), e->layer);
     if (!sluice__safetensors_find(r->golden, name)) return SLUICE_OK;
     float *data;
-    if (e->point == SLUICE__PROBE_FIRST_SHARE) {
+    if (e->point == SLUICE__PROBE_FIRST_SHARE || e->point == SLUICE__PROBE_SINK_SHARE) {
         SLUICE__TRY(sluice__results_add(r->results, name, 2, (int64_t[]){e->shape[0], e->shape[2]}, &data, err));
         mean_over_heads(data, e->data, e->shape[0], e->shape[1], e->shape[2]);
         return SLUICE_OK;

@@ -3,11 +3,7 @@
 #include "model/family.h"
 
 static sluice_status read(sluice__config_reader *r, sluice_error *err) {
-    bool mlp_bias;
-    SLUICE__TRY(sluice__read_flag(r, "mlp_bias", false, &mlp_bias, err));
-    if (mlp_bias)
-        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
-                            "%s: mlp_bias: biases in the MLP are not supported by this version", r->json.file);
+    SLUICE__TRY(sluice__read_mlp_bias(r, err));
     SLUICE__TRY(sluice__read_attention_bias(r, err));
     return sluice__refuse_gate(r, err);
 }
@@ -20,5 +16,6 @@ const sluice__family sluice__family_llama = {
                  .bos_token_id = 1,
                  .eos_token_id = 2,
                  .partial_rotary_factor = 1},
+    .any_act = true,
     .read = read,
 };

@@ -39,6 +39,7 @@ const sluice__family sluice__family_qwen2_moe = {
                  .eos_token_id = -1,
                  .partial_rotary_factor = 1},
     .sliding = true,
+    .any_act = true,
     .kinds = kinds,
     .tensor_names = names,
     .read = read,

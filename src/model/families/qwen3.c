@@ -19,5 +19,6 @@ const sluice__family sluice__family_qwen3 = {
                  .eos_token_id = -1,
                  .partial_rotary_factor = 1},
     .sliding = true,
+    .any_act = true,
     .read = read,
 };

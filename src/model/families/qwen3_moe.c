@@ -27,6 +27,7 @@ const sluice__family sluice__family_qwen3_moe = {
                  .eos_token_id = -1,
                  .partial_rotary_factor = 1},
     .sliding = true,
+    .any_act = true,
     .window_everywhere = true,
     .tensor_names = names,
     .read = read,

@@ -18,17 +18,21 @@ const sluice__family *const sluice__families[] = {
     &sluice__family_qwen3_5_moe,
     &sluice__family_qwen3_5_moe_wrapped,
     &sluice__family_olmo_hybrid,
+    &sluice__family_smollm3,
+    &sluice__family_mistral,
+    &sluice__family_mixtral,
+    &sluice__family_afmoe,
+    &sluice__family_gpt_oss,
+    &sluice__family_laguna,
+    &sluice__family_step3p5,
+    &sluice__family_step3p7,
+    &sluice__family_muse_glimmer,
+    &sluice__family_muse_glimmer_text,
+    &sluice__family_spark2_5,
     NULL};
 
 /* model_type, what it needs */
 static const char *const later[][2] = {
-    {"mixtral", "a mixture of experts"},
-    {"afmoe", "a mixture of experts"},
-    {"laguna", "a mixture of experts and a softplus gate"},
-    {"step3p5", "a mixture of experts and head counts per layer"},
-    {"gpt_oss", "attention sinks and a mixture of experts"},
-    {"muse_glimmer", "weightless q/k norms and a logit soft-cap"},
-    {"spark2_5", "a GeGLU MLP"},
     {"qwen4_exp", "linear_attention (gated delta rule) layers and hyper-connections"},
 };
 
