@@ -135,3 +135,61 @@ void sluice__cache_truncate(sluice__cache *cache, int length) {
 }
 
 bool sluice__cache_is_whole(const sluice__cache *cache) { return cache->state_length == cache->length; }
+
+/* ---- as bytes ---- */
+
+static int layers_of(const sluice__cache *cache) { return sluice_model_config(cache->model)->num_hidden_layers; }
+
+size_t sluice__cache_token_bytes(const sluice__cache *cache) {
+    size_t floats = 0;
+    for (int i = 0; i < layers_of(cache); i++) floats += 2 * (size_t)cache->layers[i].kv_width;
+    return floats * sizeof(float);
+}
+
+void sluice__cache_get_tokens(const sluice__cache *cache, int first, int count, void *to) {
+    char *bytes = to;
+    for (int i = 0; i < layers_of(cache); i++) {
+        const sluice__cache_layer *l = &cache->layers[i];
+        size_t size = (size_t)l->kv_width * (size_t)count * sizeof(float);
+        if (!size) continue;
+        memcpy(bytes, l->k + l->kv_width * first, size);
+        memcpy(bytes + size, l->v + l->kv_width * first, size);
+        bytes += 2 * size;
+    }
+}
+
+void sluice__cache_put_tokens(sluice__cache *cache, int first, int count, const void *from, int skip, int held) {
+    const char *bytes = from;
+    for (int i = 0; i < layers_of(cache); i++) {
+        const sluice__cache_layer *l = &cache->layers[i];
+        size_t row = (size_t)l->kv_width * sizeof(float), all = row * (size_t)held, used = row * (size_t)count;
+        if (!row) continue;
+        memcpy(l->k + l->kv_width * first, bytes + row * (size_t)skip, used);
+        memcpy(l->v + l->kv_width * first, bytes + all + row * (size_t)skip, used);
+        bytes += 2 * all;
+    }
+}
+
+size_t sluice__cache_state_bytes(const sluice__cache *cache) {
+    size_t floats = 0;
+    for (int i = 0; i < layers_of(cache); i++)
+        floats += (size_t)cache->layers[i].state_size + (size_t)cache->layers[i].conv_size;
+    return floats * sizeof(float);
+}
+
+static void copy_states(const sluice__cache *cache, char *bytes, bool out) {
+    for (int i = 0; i < layers_of(cache); i++) {
+        const sluice__cache_layer *l = &cache->layers[i];
+        float *const tensors[] = {l->state, l->conv};
+        const size_t sizes[] = {(size_t)l->state_size * sizeof(float), (size_t)l->conv_size * sizeof(float)};
+        for (int t = 0; t < 2; bytes += sizes[t++])
+            if (sizes[t]) memcpy(out ? (void *)bytes : (void *)tensors[t], out ? (void *)tensors[t] : (void *)bytes, sizes[t]);
+    }
+}
+
+void sluice__cache_get_states(const sluice__cache *cache, void *to) { copy_states(cache, to, true); }
+
+void sluice__cache_put_states(sluice__cache *cache, int length, const void *states) {
+    if (states) copy_states(cache, (char *)(uintptr_t)states, false);
+    cache->state_length = cache->length = length;
+}

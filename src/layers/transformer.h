@@ -7,6 +7,7 @@
 #include "layers/router.h"
 #include "model/weights.h"
 #include "sluice/model.h"
+#include <stddef.h>
 
 /* Activations and scratch for passes of up to batch x seq_len tokens. One pass at a time; not shared by threads. */
 typedef struct sluice__workspace sluice__workspace;
@@ -36,6 +37,16 @@ sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_err
  * cache is no longer whole, and forward refuses it until it is truncated to 0. */
 void sluice__cache_truncate(sluice__cache *cache, int length);
 bool sluice__cache_is_whole(const sluice__cache *cache);
+/* For snapshots and files, as bytes: keys and values of tokens of batch row 0, layer after layer; the states of linear
+ * attention behind the last token (none: 0 bytes). Two caches of the same model take each other's. put_tokens takes
+ * `count` tokens, behind the first `skip`, out of the bytes of `held` tokens. */
+size_t sluice__cache_token_bytes(const sluice__cache *cache); /* of one token */
+void sluice__cache_get_tokens(const sluice__cache *cache, int first, int count, void *to);
+void sluice__cache_put_tokens(sluice__cache *cache, int first, int count, const void *from, int skip, int held);
+size_t sluice__cache_state_bytes(const sluice__cache *cache);
+void sluice__cache_get_states(const sluice__cache *cache, void *to);
+/* The cache then holds `length` tokens, which are there. states may be NULL when they take 0 bytes. */
+void sluice__cache_put_states(sluice__cache *cache, int length, const void *states);
 int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity);
 
 typedef struct sluice__input {
