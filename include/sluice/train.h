@@ -212,6 +212,7 @@ typedef struct sluice_probe_record {
     const double *first_token_share; /* attention on key 0; mean over queries but the first, heads, windows */
     const double *first_token_share_from_quarter; /* the same over the queries t >= seq_len / 4 */
     const double *max_abs_residual;               /* of the residual stream after the layer */
+    const double *max_abs_attn_out, *max_abs_ffn_out; /* of what attention and MLP add to it */
     const double *gate_mean;                      /* NaN in layers without a gate */
 } sluice_probe_record;
 

@@ -196,11 +196,15 @@ void sluice__run_log_probe(sluice__run_log *log, const sluice_probe_record *r) {
     numbers(f, "first_token_share", r->first_token_share, r->num_layers);
     numbers(f, "first_token_share_from_quarter", r->first_token_share_from_quarter, r->num_layers);
     numbers(f, "max_abs_residual", r->max_abs_residual, r->num_layers);
+    numbers(f, "max_abs_attn_out", r->max_abs_attn_out, r->num_layers);
+    numbers(f, "max_abs_ffn_out", r->max_abs_ffn_out, r->num_layers);
     numbers(f, "gate_mean", r->gate_mean, r->num_layers);
     fputs("}\n", f);
     if (!log->has_board) return;
     board_layers(&log->board, "first_token_share", r->first_token_share, r->num_layers);
     board_layers(&log->board, "max_abs_residual", r->max_abs_residual, r->num_layers);
+    board_layers(&log->board, "max_abs_attn_out", r->max_abs_attn_out, r->num_layers);
+    board_layers(&log->board, "max_abs_ffn_out", r->max_abs_ffn_out, r->num_layers);
     board_layers(&log->board, "gate_mean", r->gate_mean, r->num_layers);
     sluice__tensorboard_event(&log->board, r->step);
 }

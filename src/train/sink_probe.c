@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ARRAYS = 5 };
+enum { ARRAYS = 7 };
 
 sluice_status sluice__sink_probe_new(sluice__sink_probe **out, int num_layers, sluice_error *err) {
     size_t n = (size_t)num_layers;
@@ -18,7 +18,9 @@ sluice_status sluice__sink_probe_new(sluice__sink_probe **out, int num_layers, s
     p->first_token_share = (double *)(void *)(p + 1);
     p->from_quarter = p->first_token_share + n;
     p->max_abs = p->from_quarter + n;
-    p->gate_mean = p->max_abs + n;
+    p->max_attn = p->max_abs + n;
+    p->max_ffn = p->max_attn + n;
+    p->gate_mean = p->max_ffn + n;
     p->gate_count = p->gate_mean + n;
     return SLUICE_OK;
 }
@@ -48,16 +50,25 @@ static void add_shares(sluice__sink_probe *p, const sluice__probe_event *e) {
     if (e->layer == 0) p->windows += e->shape[0];
 }
 
+/* Where the largest value at this point is kept; NULL when it is not. */
+static double *largest_at(sluice__sink_probe *p, sluice__probe_point point) {
+    return point == SLUICE__PROBE_RESID_FFN  ? p->max_abs
+           : point == SLUICE__PROBE_ATTN_OUT ? p->max_attn
+           : point == SLUICE__PROBE_FFN_OUT  ? p->max_ffn
+                                             : NULL;
+}
+
 static sluice_status listen(void *user, const sluice__probe_event *e, sluice_error *err) {
     (void)err;
     sluice__sink_probe *p = user;
     int64_t count = 1;
     for (int i = 0; i < e->ndim; i++) count *= e->shape[i];
+    double *largest = largest_at(p, e->point);
     if (e->point == SLUICE__PROBE_FIRST_SHARE) {
         add_shares(p, e);
-    } else if (e->point == SLUICE__PROBE_RESID_FFN) {
+    } else if (largest) {
         double m = (double)sluice__max_abs(e->data, count);
-        if (!(m <= p->max_abs[e->layer])) p->max_abs[e->layer] = m; /* NaN wins */
+        if (!(m <= largest[e->layer])) largest[e->layer] = m; /* NaN wins */
     } else if (e->point == SLUICE__PROBE_GATE) {
         double sum = 0;
         for (int64_t i = 0; i < count; i++) sum += (double)e->data[i];
@@ -68,8 +79,10 @@ static sluice_status listen(void *user, const sluice__probe_event *e, sluice_err
 }
 
 sluice__probe sluice__sink_probe_listener(sluice__sink_probe *p) {
-    return (sluice__probe){
-        p, 1u << SLUICE__PROBE_FIRST_SHARE | 1u << SLUICE__PROBE_RESID_FFN | 1u << SLUICE__PROBE_GATE, listen};
+    return (sluice__probe){p,
+                           1u << SLUICE__PROBE_FIRST_SHARE | 1u << SLUICE__PROBE_RESID_FFN | 1u << SLUICE__PROBE_ATTN_OUT |
+                               1u << SLUICE__PROBE_FFN_OUT | 1u << SLUICE__PROBE_GATE,
+                           listen};
 }
 
 sluice_probe_record sluice__sink_probe_record(sluice__sink_probe *p, int64_t step) {
@@ -78,6 +91,12 @@ sluice_probe_record sluice__sink_probe_record(sluice__sink_probe *p, int64_t ste
         p->from_quarter[i] /= (double)(p->windows ? p->windows : 1);
         p->gate_mean[i] = p->gate_count[i] > 0 ? p->gate_mean[i] / p->gate_count[i] : NAN;
     }
-    return (sluice_probe_record){step,       p->num_layers, p->first_token_share, p->from_quarter,
-                                 p->max_abs, p->gate_mean};
+    return (sluice_probe_record){.step = step,
+                                 .num_layers = p->num_layers,
+                                 .first_token_share = p->first_token_share,
+                                 .first_token_share_from_quarter = p->from_quarter,
+                                 .max_abs_residual = p->max_abs,
+                                 .max_abs_attn_out = p->max_attn,
+                                 .max_abs_ffn_out = p->max_ffn,
+                                 .gate_mean = p->gate_mean};
 }

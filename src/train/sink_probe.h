@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is looked at while training, on a fixed batch: attention on the first token, the largest residual, the mean
- * gate. */
+/* What is looked at while training, on a fixed batch: attention on the first token, the largest value of the residual and
+ * of what attention and MLP add to it, the mean gate. */
 #ifndef SLUICE_TRAIN_SINK_PROBE_H
 #define SLUICE_TRAIN_SINK_PROBE_H
 #include "layers/transformer.h"
@@ -8,7 +8,7 @@
 
 typedef struct sluice__sink_probe {
     int num_layers;
-    double *first_token_share, *from_quarter, *max_abs, *gate_mean; /* [num_layers] results */
+    double *first_token_share, *from_quarter, *max_abs, *max_attn, *max_ffn, *gate_mean; /* [num_layers] results */
     double *gate_count;                                             /* [num_layers] gate scores seen */
     int64_t windows;                                                /* seen */
 } sluice__sink_probe;

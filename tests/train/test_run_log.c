@@ -158,7 +158,7 @@ static void events(void **state) {
     sluice_step_record r = record(300);
     sluice__run_log_step(&log, &r);
     double share[] = {0.25, 0.5}, residual[] = {1, 2}, gate[] = {NAN, 0.125};
-    sluice_probe_record probe = {300, 2, share, share, residual, gate};
+    sluice_probe_record probe = {300, 2, share, share, residual, residual, residual, gate};
     sluice__run_log_probe(&log, &probe);
     sluice_eval_record eval = {300, 2, 7.389, 1.5, 1000, 4000};
     sluice__run_log_eval(&log, &eval);
@@ -174,8 +174,10 @@ static void events(void **state) {
     assert_float_equal(e[1].values[0], 0.5, 1e-6);
     assert_string_equal(e[2].tags[1], "first_token_share/layer_01");
     assert_float_equal(e[2].values[1], 0.5, 0);
-    assert_int_equal(e[2].num_values, 5); /* the layer without a gate has no value */
-    assert_string_equal(e[2].tags[4], "gate_mean/layer_01");
+    assert_int_equal(e[2].num_values, 9); /* the layer without a gate has no value */
+    assert_string_equal(e[2].tags[5], "max_abs_attn_out/layer_01");
+    assert_string_equal(e[2].tags[6], "max_abs_ffn_out/layer_00");
+    assert_string_equal(e[2].tags[8], "gate_mean/layer_01");
     assert_string_equal(e[3].tags[2], "eval/bits_per_byte");
 }
 
