@@ -18,7 +18,7 @@ typedef struct point {
 typedef struct curves {
     point *points;
     int64_t count, capacity;
-    json_t *probe_step, *share, *max_abs, *gate;
+    json_t *probe_step, *share, *max_abs, *max_attn, *max_ffn, *gate;
     json_t *router; /* object of arrays over looks; empty without experts */
 } curves;
 
@@ -53,6 +53,8 @@ static void add_probe(curves *c, const json_t *line) {
     append_copy(c->probe_step, line, "step");
     append_copy(c->share, line, "first_token_share_from_quarter");
     append_copy(c->max_abs, line, "max_abs_residual");
+    append_copy(c->max_attn, line, "max_abs_attn_out");
+    append_copy(c->max_ffn, line, "max_abs_ffn_out");
     append_copy(c->gate, line, "gate_mean");
 }
 
@@ -186,6 +188,8 @@ static json_t *to_json(const curves *c, const spikes *s, const sluice_train_para
     json_object_set(out, "probe_step", c->probe_step);
     json_object_set(out, "first_token_share", c->share);
     json_object_set(out, "max_abs_residual", c->max_abs);
+    json_object_set(out, "max_abs_attn_out", c->max_attn);
+    json_object_set(out, "max_abs_ffn_out", c->max_ffn);
     json_object_set(out, "gate_mean", has_gate(c->gate) ? c->gate : json_null());
     if (json_object_size(c->router)) json_object_set(out, "router", c->router);
     json_object_set_new(out, "spikes", spikes_to_json(s, c, p));
@@ -194,7 +198,8 @@ static json_t *to_json(const curves *c, const spikes *s, const sluice_train_para
 
 sluice_status sluice__curves_read(json_t **out, const char *metrics_path, const sluice_train_params *p,
                                   sluice_error *err) {
-    curves c = {.probe_step = json_array(), .share = json_array(), .max_abs = json_array(), .gate = json_array(), .router = json_object()};
+    curves c = {.probe_step = json_array(), .share = json_array(), .max_abs = json_array(), .max_attn = json_array(),
+                .max_ffn = json_array(),    .gate = json_array(),  .router = json_object()};
     spikes s = {0};
     sluice_status st = read_lines(&c, metrics_path, err);
     if (st == SLUICE_OK) st = find_spikes(&s, &c, p, err);
@@ -206,6 +211,8 @@ sluice_status sluice__curves_read(json_t **out, const char *metrics_path, const 
     json_decref(c.probe_step);
     json_decref(c.share);
     json_decref(c.max_abs);
+    json_decref(c.max_attn);
+    json_decref(c.max_ffn);
     json_decref(c.gate);
     json_decref(c.router);
     return st;

@@ -104,6 +104,10 @@ void sluice__digest_read(sluice__digest *out, const json_t *results) {
         const json_t *match = json_object_get(arm, "match");
         a->match_with = json_string_value(json_object_get(match, "with"));
         a->match_to = json_string_value(json_object_get(match, "to"));
+        const json_t *rung = json_object_get(arm, "rung");
+        a->rung_of = json_string_value(json_object_get(rung, "of"));
+        a->rung_label = json_string_value(json_object_get(rung, "label"));
+        a->rate = NUMBER(rung, "learning_rate");
         a->uniform = NUMBER(arm, "uniform_share", "from_quarter");
         if (isnan(a->uniform)) a->uniform = NUMBER(results, "uniform_share", "from_quarter");
         json_array_foreach(json_object_get(arm, "runs"), j, run) if (a->num_runs < SLUICE__MAX_SEEDS)
@@ -111,6 +115,15 @@ void sluice__digest_read(sluice__digest *out, const json_t *results) {
         if (out->reference < 0 && !a->gated) out->reference = (int)i;
     }
     if (out->reference < 0) out->reference = 0;
+}
+
+int sluice__digest_base(const sluice__digest *d, int i) {
+    const sluice__digest_arm *reference = &d->arms[d->reference];
+    if (!d->arms[i].rung_of || !reference->rung_of) return d->reference;
+    for (int j = 0; j < d->num_arms; j++)
+        if (d->arms[j].rung_of && !strcmp(d->arms[j].rung_of, reference->rung_of) && d->arms[j].rate == d->arms[i].rate)
+            return j;
+    return i;
 }
 
 sluice__spread sluice__spread_of(const double *values, int count) {

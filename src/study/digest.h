@@ -29,6 +29,8 @@ typedef struct sluice__digest_arm {
     int data_set;               /* losses of arms with the same one can be compared */
     double parameters, uniform; /* uniform: share of uniform attention, from_quarter */
     const char *match_with, *match_to; /* the option that was fitted, the arm whose size it has; NULL = none */
+    const char *rung_of, *rung_label; /* of a ladder: the arm, and its label; NULL = none */
+    double rate;                      /* learning rate of the rung */
     sluice__digest_run runs[SLUICE__MAX_SEEDS];
     int num_runs;
 } sluice__digest_arm;
@@ -41,6 +43,10 @@ typedef struct sluice__digest {
 
 /* results: the object with "arms". Strings stay in it. */
 void sluice__digest_read(sluice__digest *out, const json_t *results);
+
+/* What arm i is compared with: the reference, or on a ladder the rung of the reference's arm at the same rate (i itself when
+ * there is none). */
+int sluice__digest_base(const sluice__digest *d, int i);
 
 /* Mean and sample standard deviation (NaN with fewer than two) of the finite values. */
 typedef struct sluice__spread {

@@ -9,6 +9,7 @@
  * called the first token's peak. */
 #include "study/findings.h"
 #include "base/strbuf.h"
+#include "study/ladder_results.h"
 #include <math.h>
 #include <string.h>
 
@@ -438,6 +439,14 @@ static void find_seeds(json_t *out, const sluice__digest *d) {
 json_t *sluice__findings(const sluice__digest *d) {
     json_t *out = json_array();
     if (!out || !d->num_arms) return out;
+    if (d->arms[d->reference].rung_of) { /* the other rules compare arms at one learning rate */
+        sluice__find_ladder(out, d);
+        find_massive(out, d);
+        find_match(out, d);
+        find_failures(out, d);
+        find_seeds(out, d);
+        return out;
+    }
     find_sink(out, d);
     find_gate_removes(out, d);
     find_factors(out, d);

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/strbuf.h"
 #include "study/extension.h"
+#include "study/ladder.h"
 #include "study/match.h"
 #include "study/scale.h"
 #include <ctype.h>
@@ -29,6 +30,7 @@ static const char *const root_keys[] = {"name",
                                         "extension",
                                         SLUICE__MATCH_KEY,
                                         SLUICE__MATCH_MULTIPLE,
+                                        SLUICE__LADDER_KEY,
                                         NULL};
 static const char *const arm_keys[] = {"name", "label", "config", "data", "training", SLUICE__MATCH_KEY, NULL};
 static const char *const evaluation_keys[] = {
@@ -111,7 +113,7 @@ static sluice_status check_name(const sluice__json *at, const char *name, sluice
 /* ---- where a recipe comes from ---- */
 
 static const char *const builtin[] = {"quick", "sink", "sink-deep", "backcopy", "sink-factors",
-                                      "paper-gates", "moe",  "length"};
+                                      "paper-gates", "moe",  "length", "stability"};
 enum { BUILTINS = sizeof builtin / sizeof *builtin, RECIPE_LIMIT = 1 << 20 };
 
 const char *sluice__recipe_builtin(int index) { return index >= 0 && index < BUILTINS ? builtin[index] : NULL; }
@@ -218,6 +220,8 @@ static json_t *complete(json_t *root) {
                      data, "training", own_or_empty(root, "training"), "evaluation", evaluation, "arms",
                      complete_arms(json_object_get(root, "arms")));
     sluice__extension_complete(out, json_object_get(root, "extension"));
+    json_t *ladder = json_object_get(root, SLUICE__LADDER_KEY);
+    if (out && ladder && !json_is_null(ladder)) json_object_set(out, SLUICE__LADDER_KEY, ladder);
     return out;
 }
 
@@ -272,6 +276,7 @@ static sluice_status check_root(const sluice__json *root, sluice_error *err) {
     SLUICE__TRY(sluice__json_int(root, SLUICE__MATCH_MULTIPLE, false, 1, 4096, &multiple, err));
     SLUICE__TRY(sluice__match_check(json_object_get(root->value, SLUICE__MATCH_KEY), false, root->file,
                                     SLUICE__MATCH_KEY, err));
+    SLUICE__TRY(sluice__ladder_check(root, err));
     SLUICE__TRY(check_sections(root, err));
     sluice__json evaluation = sluice__json_get(root, "evaluation");
     SLUICE__TRY(check_keys(&evaluation, is_evaluation_key, err));
@@ -455,6 +460,7 @@ static sluice_status load(sluice__recipe *r, const char *name, json_t *source, c
     json_decref(scaled);
     if (!r->root) return sluice__no_memory(err, sizeof *r, "a recipe");
     SLUICE__TRY(sluice__match_apply(r->root, name, err));
+    SLUICE__TRY(sluice__ladder_apply(r->root, name, err));
     SLUICE__TRY(sluice__recipe_change(r->root, changes, err));
     sluice__json root = sluice__json_view(r->root, name);
     r->name = json_string_value(json_object_get(r->root, "name"));

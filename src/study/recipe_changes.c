@@ -5,22 +5,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* By its name, or by that of the arm that it is a rung of. */
+static bool is_called(const json_t *arm, const char *word) {
+    const char *name = json_string_value(json_object_get(arm, "name")),
+               *of = json_string_value(json_object_get(json_object_get(arm, "rung"), "of"));
+    return !strcmp(word, name) || (of && !strcmp(word, of));
+}
+
+/* Adds the arms called so; false when one of them is there already. */
+static bool keep(json_t *kept, json_t *arms, const char *word) {
+    json_t *arm, *other;
+    size_t i, j;
+    json_array_foreach(arms, i, arm) {
+        if (!is_called(arm, word)) continue;
+        json_array_foreach(kept, j, other) if (other == arm) return false;
+        json_array_append(kept, arm);
+    }
+    return true;
+}
+
 static sluice_status keep_arms(json_t *root, const char *list, sluice_error *err) {
     json_t *arms = json_object_get(root, "arms"), *kept = json_array();
     char *copy = sluice__strdup(list), *rest = copy, *word;
     sluice_status st = copy ? SLUICE_OK : sluice__no_memory(err, strlen(list), "a list of arms");
     while (st == SLUICE_OK && (word = strsep(&rest, ","))) {
-        json_t *found = NULL, *arm;
-        size_t i;
-        json_array_foreach(arms, i, arm) if (!strcmp(word, json_string_value(json_object_get(arm, "name")))) found =
-            arm;
-        bool twice = false;
-        json_array_foreach(kept, i, arm) twice |= arm == found;
-        if (twice)
+        size_t before = json_array_size(kept);
+        if (!keep(kept, arms, word))
             st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "arms: \"%s\" stands twice", word);
-        else if (found)
-            json_array_append(kept, found);
-        else
+        else if (json_array_size(kept) == before)
             st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "arms: the recipe has no arm \"%s\"", word);
     }
     sluice__free(copy);

@@ -87,6 +87,7 @@ static const field TRAIN[] = {
     {.key = "grad_norm", .kind = NUMBERS},     {.key = "learning_rate", .kind = NUMBERS},
     {.key = "probe_step", .kind = NUMBERS},    {.key = "first_token_share", .kind = ROWS},
     {.key = "max_abs_residual", .kind = ROWS}, {.key = "gate_mean", .kind = ROWS},
+    {.key = "max_abs_attn_out", .kind = ROWS}, {.key = "max_abs_ffn_out", .kind = ROWS},
     {.key = "spikes", .kind = OBJECT},         {.key = "router", .kind = OBJECT, .inside = ROUTER_COURSE},
     {0}};
 static const field EVAL[] = {{.key = "loss", .kind = NUMBER},
@@ -135,11 +136,29 @@ static const field RUN[] = {{.key = "seed", .kind = NUMBER, .needed = true},
                             {.key = "extension", .kind = OBJECT, .inside = EXTENSION},
                             {.key = "samples", .kind = OBJECTS, .inside = SAMPLE},
                             {0}};
+static const field RUNG[] = {
+    {.key = "of", .kind = STRING}, {.key = "label", .kind = STRING}, {.key = "learning_rate", .kind = NUMBER}, {0}};
+static const field RUNG_RESULT[] = {{.key = "learning_rate", .kind = NUMBER},
+                                    {.key = "loss", .kind = NUMBER},
+                                    {.key = "spike_score", .kind = NUMBER},
+                                    {.key = "m_act", .kind = NUMBER},
+                                    {.key = "runs", .kind = NUMBER},
+                                    {.key = "finished", .kind = NUMBER},
+                                    {.key = "converged", .kind = NUMBER},
+                                    {0}};
+static const field LADDER[] = {{.key = "of", .kind = STRING},
+                               {.key = "label", .kind = STRING},
+                               {.key = "largest", .kind = NUMBER},
+                               {.key = "best_rate", .kind = NUMBER},
+                               {.key = "best_loss", .kind = NUMBER},
+                               {.key = "rungs", .kind = OBJECTS, .inside = RUNG_RESULT},
+                               {0}};
 static const field ARM[] = {{.key = "name", .kind = STRING, .needed = true},
                             {.key = "label", .kind = STRING},
                             {.key = "gate", .kind = OBJECT},
                             {.key = "config", .kind = OBJECT},
                             {.key = "parameters", .kind = NUMBER},
+                            {.key = "rung", .kind = OBJECT, .inside = RUNG},
                             {.key = "runs", .kind = OBJECTS, .needed = true, .inside = RUN},
                             {0}};
 static const field DIFFERENCE[] = {{.key = "per_seed", .kind = NUMBERS},
@@ -169,6 +188,7 @@ static const field ROOT[] = {{.key = "title", .kind = STRING},
                              {.key = "arms", .kind = OBJECTS, .needed = true, .inside = ARM},
                              {.key = "comparisons", .kind = OBJECTS, .inside = COMPARISON},
                              {.key = "findings", .kind = OBJECTS, .inside = FINDING},
+                             {.key = "ladders", .kind = OBJECTS, .inside = LADDER},
                              {0}};
 
 static bool is_kind(const json_t *v, field_kind kind) {
@@ -242,17 +262,14 @@ static sluice_status check_results(const sluice__json *root, sluice_error *err) 
 /* In the order of need: what draws, then the sections of the page, then the start. */
 static const char *const SCRIPTS[] = {
     "report/draw/dom.js",
-    "report/draw/get.js",
     "report/draw/format.js",
     "report/draw/theme.js",
-    "report/draw/svg.js",
     "report/draw/figure.js",
     "report/draw/plot.js",
     "report/draw/dots.js",
     "report/draw/heat.js",
     "report/draw/tokenmap.js",
     "report/draw/table.js",
-    "report/draw/page.js",
     "report/study/data.js",
     "report/study/head.js",
     "report/study/summary.js",
@@ -262,6 +279,7 @@ static const char *const SCRIPTS[] = {
     "report/study/gates.js",
     "report/study/sparsity.js",
     "report/study/experts.js",
+    "report/study/stability.js",
     "report/study/attention.js",
     "report/study/length.js",
     "report/study/cost.js",

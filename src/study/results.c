@@ -9,6 +9,7 @@
 #include "inspect/inspection_json.h"
 #include "sluice/cpu.h"
 #include "study/findings.h"
+#include "study/ladder_results.h"
 #include "study/report.h"
 #include "train/batches.h"
 #include <math.h>
@@ -93,6 +94,8 @@ static sluice_status arm(json_t **out, const sluice__recipe *recipe, const sluic
                   "uniform_share", sluice__share_to_json(&uniform));
     json_t *match = json_object_get(json_array_get(json_object_get(recipe->root, "arms"), (size_t)index), "match");
     if (*out && match) json_object_set_new(*out, "match", json_deep_copy(match));
+    json_t *rung = json_object_get(json_array_get(json_object_get(recipe->root, "arms"), (size_t)index), "rung");
+    if (*out && rung) json_object_set_new(*out, "rung", json_deep_copy(rung));
     sluice_train_free_text(full);
     sluice_config_free(&config);
     return *out ? SLUICE_OK : sluice__no_memory(err, 0, "results");
@@ -126,8 +129,10 @@ static json_t *compare(const sluice__digest_arm *a, const sluice__digest_arm *ba
 
 json_t *sluice__comparisons(const sluice__digest *d) {
     json_t *out = json_array();
-    for (int i = 0; i < d->num_arms; i++)
-        if (i != d->reference) json_array_append_new(out, compare(&d->arms[i], &d->arms[d->reference]));
+    for (int i = 0; i < d->num_arms; i++) {
+        int base = sluice__digest_base(d, i);
+        if (i != base) json_array_append_new(out, compare(&d->arms[i], &d->arms[base]));
+    }
     return out;
 }
 
@@ -178,6 +183,7 @@ sluice_status sluice__study_results_new(json_t **out, const sluice__recipe *reci
     sluice__digest_read(&d, root);
     json_object_set_new(root, "comparisons", sluice__comparisons(&d));
     json_object_set_new(root, "findings", sluice__findings(&d));
+    if (d.arms[d.reference].rung_of) json_object_set_new(root, "ladders", sluice__ladders(&d));
     *out = root;
     return SLUICE_OK;
 }
@@ -201,7 +207,7 @@ static void csv_number(sluice__strbuf *b, double v) {
 }
 
 static void csv_run(sluice__strbuf *b, const sluice__digest_arm *a, const sluice__digest_run *r) {
-    const double columns[] = {r->loss,        r->perplexity,   r->bits_per_byte, r->share,         r->share_from_1,
+    const double columns[] = {a->rate,        r->loss,        r->perplexity,   r->bits_per_byte, r->share,         r->share_from_1,
                               a->uniform,     r->other_key,    r->sink_heads,    r->heads,         r->peak,
                               r->peak_others, r->peak_ratio,   r->m_act,         r->massive,       r->gate_mean,
                               r->gate_below,  r->small_before, r->small_after,   r->small_control, r->spike_events,
@@ -220,7 +226,7 @@ static sluice_status write_csv(const json_t *results, const char *path, sluice_e
     sluice__strbuf b = {0};
     sluice__digest_read(&d, results);
     sluice__strbuf_puts(
-        &b, "arm,label,seed,status,loss,perplexity,bits_per_byte,first_token_share_from_quarter,"
+        &b, "arm,label,seed,status,rung_learning_rate,loss,perplexity,bits_per_byte,first_token_share_from_quarter,"
             "first_token_share_from_1,uniform_share_from_quarter,max_other_key_share,sink_heads,heads,"
             "first_token_peak,largest_other,peak_over_median,m_act_mean,massive_activations,gate_mean,"
             "gate_below_0.1,outputs_below_0.01_before,outputs_below_0.01_after,outputs_below_0.01_constant_gate,"

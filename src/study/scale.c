@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char *const sections[] = {"title",    "about",      "seeds", "model", "data",
-                                       "training", "evaluation", "extension", "arms", NULL};
+                                       "training", "evaluation", "extension", "arms", "ladder", NULL};
 
 static bool is_section(const char *key) {
     for (const char *const *s = sections; *s; s++)

@@ -524,6 +524,37 @@ def bare():
     return {"format": "sluice-study-1", "arms": [{"name": "only", "runs": []}]}
 
 
+def ladder():
+    """Two arms at two learning rates, one run of which diverged: the section on learning rates."""
+    m = Maker("ladder", 2, 2, 2)
+    out = study(m, THREE, "Two arms at two rates", steps=480)
+    out["arms"] = [json.loads(json.dumps(out["arms"][i])) for i in (0, 0, 1, 1)]
+    for i, arm in enumerate(out["arms"]):
+        of, rate = ("baseline", "headwise")[i // 2], (0.004, 0.016)[i % 2]
+        arm["name"] = f"{of}-{rate}"
+        arm["rung"] = {"of": of, "label": of, "learning_rate": rate}
+        for run in arm["runs"]:
+            run["train"]["max_abs_attn_out"] = run["train"]["max_abs_residual"]
+            run["train"]["max_abs_ffn_out"] = run["train"]["max_abs_residual"]
+    rung = lambda rate, loss, finished, converged: {  # noqa: E731
+        "learning_rate": rate,
+        "loss": loss,
+        "spike_score": 0.5,
+        "m_act": 30.0,
+        "runs": 2,
+        "finished": finished,
+        "converged": converged,
+    }
+    out["ladders"] = [
+        {"of": "baseline", "label": "no gate", "gated": False, "largest": 0.004, "best_rate": 0.004,
+         "best_loss": 3.5, "rungs": [rung(0.004, 3.5, 2, 2), rung(0.016, None, 0, 0)]},
+        {"of": "headwise", "label": "headwise gate", "gated": True, "largest": 0.016, "best_rate": 0.016,
+         "best_loss": 3.3, "rungs": [rung(0.004, 3.4, 2, 2), rung(0.016, 3.3, 2, 2)]},
+    ]
+    out["comparisons"] = []
+    return out
+
+
 CASES = {
     "default": lambda: study(
         Maker("default", 2, 2, 2), THREE, "What a gate changes: quick study on the King James Bible"
@@ -534,6 +565,7 @@ CASES = {
     "mixed": mixed,
     "tiny": tiny,
     "experts": experts,
+    "ladder": ladder,
     "bare": bare,
 }
 

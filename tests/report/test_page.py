@@ -286,6 +286,25 @@ def test_experts(chromium, pages):
     page.close()
 
 
+def test_learning_rates(chromium, pages):
+    page = chromium.open(pages("ladder"))
+    is_quiet(page)
+    assert page.value("[...document.querySelectorAll('#stability figure')].map(f => f.id)") == [
+        "fig-ladder-loss",
+        "fig-rung-loss",
+        "fig-rung-activations",
+        "fig-ladder-spikes",
+        "fig-ladder-peak",
+    ]
+    rows = page.value("[...document.querySelectorAll('#tab-ladder tbody tr[data-row]')].map(r => r.innerText)")
+    assert len(rows) == 2 and "diverged" in rows[0] and "1.6e-2" in rows[1]
+    assert not blank_canvases(page)
+    page.close()
+    page = chromium.open(pages("default"))
+    assert page.value("document.getElementById('stability')") is None
+    page.close()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_any_field_may_be_missing(chromium, pages, seed):
     page = chromium.open(
