@@ -7,10 +7,28 @@
 
 /* In the order of need: what draws, then the sections of the page, then the start. */
 static const char *const SCRIPTS[] = {
-    "report/draw/dom.js",        "report/draw/format.js",      "report/draw/theme.js",
-    "report/draw/figure.js",     "report/draw/plot.js",        "report/draw/dots.js",
-    "report/draw/heat.js",       "report/draw/tokenmap.js",    "report/draw/table.js",
-    "report/inspect/data.js",    "report/inspect/main.js", NULL,
+    "report/draw/dom.js",
+    "report/draw/get.js",
+    "report/draw/format.js",
+    "report/draw/theme.js",
+    "report/draw/svg.js",
+    "report/draw/figure.js",
+    "report/draw/plot.js",
+    "report/draw/dots.js",
+    "report/draw/heat.js",
+    "report/draw/tokenmap.js",
+    "report/draw/table.js",
+    "report/draw/page.js",
+    "report/inspect/data.js",
+    "report/inspect/head.js",
+    "report/inspect/attention.js",
+    "report/inspect/activations.js",
+    "report/inspect/gates.js",
+    "report/inspect/rounding.js",
+    "report/inspect/steps.js",
+    "report/inspect/definitions.js",
+    "report/inspect/main.js",
+    NULL,
 };
 static const char *const STYLES[] = {"report/style.css", NULL};
 

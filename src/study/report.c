@@ -262,14 +262,17 @@ static sluice_status check_results(const sluice__json *root, sluice_error *err) 
 /* In the order of need: what draws, then the sections of the page, then the start. */
 static const char *const SCRIPTS[] = {
     "report/draw/dom.js",
+    "report/draw/get.js",
     "report/draw/format.js",
     "report/draw/theme.js",
+    "report/draw/svg.js",
     "report/draw/figure.js",
     "report/draw/plot.js",
     "report/draw/dots.js",
     "report/draw/heat.js",
     "report/draw/tokenmap.js",
     "report/draw/table.js",
+    "report/draw/page.js",
     "report/study/data.js",
     "report/study/head.js",
     "report/study/summary.js",

@@ -64,7 +64,10 @@ function figureDraw(fig) {
     fig.legend.classList.toggle("long", fig.keys.length > 10);
     append(fig.legend, fig.keys.map(legendItem));
     if (made.csv) fig.tools.append(csvLink(made.csv, fig.spec.id, "CSV"));
-    fig.tools.append(el("button", {type: "button", class: "tool", onclick: () => figureSave(fig)}, "PNG"));
+    fig.tools.append(
+        el("button", {type: "button", class: "tool", onclick: () => figureSave(fig)}, "PNG"),
+        el("button", {type: "button", class: "tool", onclick: () => figureSaveSvg(fig)}, "SVG"),
+    );
 }
 
 /* A key: {label, style} for a series, {label, mark: "dash" | "ring" | "tick" | "dot" | ..., colour} for
@@ -130,7 +133,7 @@ function drawMarker(ctx, kind, x, y, r) {
 }
 
 /* Device pixels per CSS pixel: at least two, so that saved pictures and paper are sharp too. */
-const pixelRatio = () => clamp(devicePixelRatio || 1, 2, 3);
+const pixelRatio = () => (svgRecording ? 1 : clamp(devicePixelRatio || 1, 2, 3));
 
 /* Sizes a canvas in CSS pixels; gives its context, scaled. */
 function canvasSize(canvas, width, height) {
@@ -139,7 +142,7 @@ function canvasSize(canvas, width, height) {
     canvas.height = Math.max(1, Math.round(height * ratio));
     canvas.style.width = width + "px";
     canvas.style.height = height + "px";
-    const ctx = canvas.getContext("2d");
+    const ctx = svgRecording ? svgCanvas(canvas) : canvas.getContext("2d");
     ctx.scale(ratio, ratio);
     return {ctx, width, height};
 }

@@ -11,10 +11,12 @@ const HEAT_GAP = 20;
 const HEAT_BAR = 34;
 
 /* spec: {panels: [{title, rows, cols, values}], rowName, colName, max, format(value), label, reference:
- * {value, label}} values: rows x cols numbers or null, row 0 at the bottom when spec.upward. */
+ * {value, label}} values: rows x cols numbers or null, row 0 at the bottom when spec.upward. Rows and columns
+ * count from spec.base (1 when absent). onPick(panel index, row, column): a click or Enter on a cell; picked
+ * {p, r, c}: the cell with a frame. tall: rows keep a legible height however many there are. */
 function heatGrid(host, fig, spec) {
     const width = host.clientWidth || 600;
-    const grid = heatLayout(spec.panels, width);
+    const grid = heatLayout(spec.panels, width, spec.tall);
     /* One canvas for each row of maps, so that paper can break between them. */
     for (let first = 0; first < spec.panels.length; first += grid.across) {
         const canvas = el("canvas", {
@@ -28,12 +30,15 @@ function heatGrid(host, fig, spec) {
             .slice(first, first + grid.across)
             .map((panel, i) => ({
                 panel,
+                index: first + i,
                 left: grid.axis + i * (grid.width + HEAT_GAP + grid.axis),
                 top: HEAT_TITLE,
                 width: grid.width,
                 height: grid.height,
             }));
         for (const box of boxes) drawHeatPanel(ctx, box, spec);
+        for (const box of boxes)
+            if (spec.picked && spec.picked.p === box.index) drawPicked(ctx, box, spec);
         heatReading(canvas, fig, boxes, spec);
     }
     const bar = el("canvas", {"aria-hidden": "true"});
@@ -48,7 +53,7 @@ function heatGrid(host, fig, spec) {
 }
 
 /* As many panels beside each other as leaves each a legible size; cells at most 44 pixels. */
-function heatLayout(panels, width) {
+function heatLayout(panels, width, tall) {
     const cols = largest(panels.map((p) => p.cols));
     const rows = largest(panels.map((p) => p.rows));
     const axis = 34;
@@ -56,7 +61,7 @@ function heatLayout(panels, width) {
     const across = clamp(Math.floor((width + HEAT_GAP) / (least + axis + HEAT_GAP)), 1, panels.length);
     const room = (width - (across - 1) * HEAT_GAP) / across - axis - 2;
     const panelWidth = Math.floor(Math.min(room, Math.max(120, cols * 44)));
-    return {across, axis, width: panelWidth, height: Math.round(clamp(rows * rowHeight(rows), 44, 320))};
+    return {across, axis, width: panelWidth, height: Math.round(tall ? clamp(rows * 20, 44, Math.max(320, rows * 9)) : clamp(rows * rowHeight(rows), 44, 320))};
 }
 
 function rowHeight(rows) {
@@ -104,9 +109,10 @@ function drawHeatPanel(ctx, box, spec) {
     ctx.textBaseline = "middle";
     const rowStep = Math.ceil(niceStep(rows, Math.max(1, box.height / 16))) || 1;
     const colStep = Math.ceil(niceStep(cols, Math.max(1, box.width / 30))) || 1;
+    const base = spec.base ?? 1;
     for (const r of integerTicks(1, rows, rowStep))
         ctx.fillText(
-            spec.rowName + r,
+            spec.rowName + (r - 1 + base),
             box.left - 5,
             cellBox(box, spec, r - 1, 0).y + cellBox(box, spec, r - 1, 0).h / 2,
         );
@@ -114,7 +120,7 @@ function drawHeatPanel(ctx, box, spec) {
     ctx.textBaseline = "top";
     for (const c of integerTicks(1, cols, colStep))
         ctx.fillText(
-            spec.colName + c,
+            spec.colName + (c - 1 + base),
             cellBox(box, spec, 0, c - 1).x + cellBox(box, spec, 0, c - 1).w / 2,
             box.top + box.height + 5,
         );
@@ -168,15 +174,17 @@ function heatReading(canvas, fig, boxes, spec) {
             ", " +
             (spec.rowWord || "layer") +
             " " +
-            (at.r + 1) +
+            (at.r + (spec.base ?? 1)) +
             ", " +
             (spec.colWord || "head") +
             " " +
-            (at.c + 1) +
+            (at.c + (spec.base ?? 1)) +
             ": " +
             (isNumber(value) ? format(value) : "no value");
     };
-    canvas.addEventListener("pointermove", (event) => {
+    const pick = () => spec.onPick && spec.onPick(boxes[at.p].index, at.r, at.c);
+    if (spec.onPick) canvas.style.cursor = "pointer";
+    const follow = (event) => {
         const p = boxes.findIndex(
             (b) =>
                 event.offsetX >= b.left &&
@@ -184,7 +192,7 @@ function heatReading(canvas, fig, boxes, spec) {
                 event.offsetY >= b.top &&
                 event.offsetY < b.top + b.height,
         );
-        if (p < 0) return;
+        if (p < 0) return false;
         const b = boxes[p];
         const row = clamp(
             Math.floor(((event.offsetY - b.top) / b.height) * b.panel.rows),
@@ -197,15 +205,21 @@ function heatReading(canvas, fig, boxes, spec) {
             clamp(Math.floor(((event.offsetX - b.left) / b.width) * b.panel.cols), 0, b.panel.cols - 1),
         ];
         say();
+        return true;
+    };
+    canvas.addEventListener("pointermove", follow);
+    canvas.addEventListener("click", (event) => {
+        if (follow(event)) pick();
     });
     canvas.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") return void pick();
         const move = {
             ArrowRight: [0, 1],
             ArrowLeft: [0, -1],
             ArrowUp: [spec.upward ? 1 : -1, 0],
             ArrowDown: [spec.upward ? -1 : 1, 0],
         }[event.key];
-        if (!move) return;
+        if (!move) return undefined;
         event.preventDefault();
         let c = at.c + move[1];
         if (c < 0 && at.p > 0) [at.p, c] = [at.p - 1, boxes[at.p - 1].panel.cols - 1];
@@ -213,5 +227,18 @@ function heatReading(canvas, fig, boxes, spec) {
         at.c = clamp(c, 0, boxes[at.p].panel.cols - 1);
         at.r = clamp(at.r + move[0], 0, boxes[at.p].panel.rows - 1);
         say();
+        return undefined;
     });
+}
+
+function drawPicked(ctx, box, spec) {
+    const {r, c} = spec.picked;
+    if (r >= box.panel.rows || c >= box.panel.cols) return;
+    const cell = cellBox(box, spec, r, c);
+    ctx.lineWidth = 4;
+    ctx.strokeStyle = "#ffffff";
+    ctx.strokeRect(cell.x + 1, cell.y + 1, cell.w - 2, cell.h - 2);
+    ctx.lineWidth = 2;
+    ctx.strokeStyle = "#d02020";
+    ctx.strokeRect(cell.x + 1, cell.y + 1, cell.w - 2, cell.h - 2);
 }

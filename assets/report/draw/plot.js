@@ -53,6 +53,7 @@ function linePlot(host, fig, spec) {
     /* Drawn once at this size: a figure is drawn again as a whole when the width changes, also for
      * paper. */
     [canvas.width, canvas.height] = [Math.max(160, box.clientWidth), spec.height || 280];
+    if (svgRecording) svgCanvas(canvas);
     const chart = new Chart(canvas, {
         type: "line",
         data: {datasets: spec.series.map((s) => dataset(s, spec.y.log))},

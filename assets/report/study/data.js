@@ -1,32 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The results as the sections want them. Every field may be absent or null: `get` walks to one and gives
- * undefined instead of failing, `number` gives a finite number or null. Arms are kept in the order of
- * the file; the baseline takes the neutral colour. */
-
-function get(from, ...path) {
-    let at = from;
-    for (const key of path) {
-        if (at === null || at === undefined || typeof at !== "object" || !Object.hasOwn(at, key))
-            return undefined;
-        at = at[key];
-    }
-    return at;
-}
-
-function number(from, ...path) {
-    const found = get(from, ...path);
-    return isNumber(found) ? found : null;
-}
-
-function list(from, ...path) {
-    const found = get(from, ...path);
-    return Array.isArray(found) ? found : [];
-}
-
-function text(from, ...path) {
-    const found = get(from, ...path);
-    return typeof found === "string" && found ? found : null;
-}
+/* The results as the sections want them. Arms are kept in the order of the file; the baseline takes the
+ * neutral colour. */
 
 /* {raw, arms, baseline, layers, hidden}; an arm: {index, name, label, gated, style, raw, runs}; a run:
  * {seed, status, ok, raw} */
@@ -203,16 +177,6 @@ function whyNoRuns(study, what) {
     if (!runs.length) return study.hidden.size ? "all arms are switched off" : "no run was made";
     const bad = runs.filter((run) => !run.ok);
     return bad.length === runs.length ? "no run finished" : "the results hold no " + what;
-}
-
-function section(id, title, intro, ...nodes) {
-    return el(
-        "section",
-        {id, "aria-labelledby": id + "-h"},
-        el("h2", {id: id + "-h"}, title),
-        intro ? el("p", {class: "intro"}, intro) : null,
-        nodes,
-    );
 }
 
 const armRows = (arms) => arms.map((arm) => ({label: arm.name, style: arm.style}));
