@@ -14,7 +14,7 @@ typedef struct candidate {
     float logit;
     int32_t id;
     double prob;
-    float surprise; /* distance to the entropy; typical */
+    double surprise; /* distance to the entropy; typical */
 } candidate;
 
 struct sluice_sampler {
@@ -200,11 +200,11 @@ static int keep_typical(candidate *list, int n, double mass) {
     for (int i = 0; i < n; i++) top = fmaxf(top, list[i].logit);
     for (int i = 0; i < n; i++) total += exp((double)list[i].logit - top);
     for (int i = 0; i < n; i++)
-        list[i].surprise = fabsf((float)(top + log(total) - list[i].logit) - (float)entropy);
+        list[i].surprise = fabs(top + log(total) - list[i].logit - entropy);
     qsort(list, (size_t)n, sizeof *list, by_surprise);
     for (int i = 0; i < n; i++) last += (float)(sum += (float)list[i].prob) < (float)mass;
     if (last > n - 1) last = n - 1;
-    float border = list[last].surprise;
+    double border = list[last].surprise;
     for (; kept < n && list[kept].surprise <= border; kept++) {
     }
     return kept;
