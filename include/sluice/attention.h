@@ -47,6 +47,14 @@ typedef enum sluice_gate_act {
 } sluice_gate_act;
 typedef enum sluice_gate_op { SLUICE_GATE_MULTIPLY, SLUICE_GATE_ADD } sluice_gate_op;
 
+/* How a session holds keys and values. */
+typedef enum sluice_kv_dtype {
+    SLUICE_KV_F32,
+    SLUICE_KV_F16,
+    SLUICE_KV_BF16,
+    SLUICE_KV_Q8_0 /* blocks of 32 values of a head with one 16-bit scale: 8.5 bits a value */
+} sluice_kv_dtype;
+
 /* A strided tensor [B, T, heads, head_dim]; stride_head 0 = head_dim (or 1 for a headwise gate). */
 typedef struct sluice_strided {
     float *data;

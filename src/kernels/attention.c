@@ -238,6 +238,19 @@ sluice_status sluice_attention_forward(const sluice_attention_params *p, sluice_
                         p->kv_len);
 }
 
+sluice_status sluice__attention_forward_kv(const sluice_attention_params *p, sluice_strided q, const sluice__kv *k,
+                                           const sluice__kv *v, sluice_strided gate, sluice_strided y, sluice_strided o,
+                                           float *lse, float *first_share, sluice_error *err) {
+    SLUICE__TRY(check_params(p, err));
+    sluice__attention_call c = {.p = *p, .q = q, .gate = gate, .y = y, .o = o, .lse = lse, .first_share = first_share,
+                                .typed_k = k, .typed_v = v};
+    SLUICE__TRY(resolve_query(&c.q, "q", p, false, err));
+    SLUICE__TRY(resolve_gate(&c.gate, "gate", p, false, err));
+    SLUICE__TRY(resolve_outputs(&c, err));
+    if (sluice__attention_forward(&c) == SLUICE_OK) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_MEMORY, "attention: cannot allocate scratch for kv_len %d", p->kv_len);
+}
+
 sluice_status sluice_attention_backward(const sluice_attention_params *p, sluice_strided q,
                                         sluice_strided k, sluice_strided v, sluice_strided gate,
                                         sluice_strided o, const float *lse, sluice_strided dy,

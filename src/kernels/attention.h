@@ -6,6 +6,7 @@
 #define SLUICE_KERNELS_ATTENTION_H
 #include <stdbool.h>
 #include <stddef.h>
+#include "kernels/kv.h"
 #include "sluice/attention.h"
 #include "sluice/cpu.h"
 
@@ -30,6 +31,7 @@ typedef struct sluice__attention_call {
     sluice_strided dy, dq, dk, dv, dgate; /* backward */
     float *lse, *first_share;             /* [B,H,q_len] or NULL, written by forward */
     const float *lse_saved;               /* backward: what forward wrote */
+    const sluice__kv *typed_k, *typed_v;  /* forward: in place of k and v */
     float *dsinks;                        /* [H] or NULL; added to */
 } sluice__attention_call;
 
@@ -99,6 +101,11 @@ typedef struct sluice__attention_kernels {
 
 /* Rising order: reference, then every version that `cpu` (SLUICE_CPU_* flags) allows. */
 void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu);
+
+/* The public operator, forward, with keys and values as a session holds them. */
+sluice_status sluice__attention_forward_kv(const sluice_attention_params *p, sluice_strided q, const sluice__kv *k,
+                                           const sluice__kv *v, sluice_strided gate, sluice_strided y, sluice_strided o,
+                                           float *lse, float *first_share, sluice_error *err);
 
 /* Drivers. They fail only for want of scratch memory. */
 sluice_status sluice__attention_forward(const sluice__attention_call *c);

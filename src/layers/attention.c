@@ -6,6 +6,7 @@
  * that again one GEMM each suffices. */
 #include "layers/attention.h"
 #include "base/error.h"
+#include "kernels/attention.h"
 #include "kernels/ops.h"
 #include "layers/cache.h"
 #include "layers/dense.h"
@@ -78,9 +79,18 @@ static sluice_strided source_of(const context *c, sluice_gate_position which) {
     if (c->state->gated && c->spec->gate.position == which) return dense(c, c->state->gated, heads);
     return slot_of(c, which);
 }
-static sluice_strided cached(const context *c, float *base) {
-    int64_t width = c->pass->cache->layers[c->layer].kv_width;
-    return (sluice_strided){base, c->pass->cache->capacity * width, width, c->spec->head_dim};
+/* Keys or values in an fp32 cache from token `first` on. */
+static sluice_strided cached(const context *c, char *base, int first) {
+    const sluice__cache_layer *l = &c->pass->cache->layers[c->layer];
+    float *at = (float *)(void *)(base + (size_t)first * l->row_bytes);
+    return (sluice_strided){at, c->pass->cache->capacity * l->kv_width, l->kv_width, c->spec->head_dim};
+}
+/* The same in a cache of any type. */
+static sluice__kv cached_kv(const context *c, const char *base) {
+    const sluice__cache *cache = c->pass->cache;
+    int64_t row = (int64_t)cache->layers[c->layer].row_bytes;
+    return (sluice__kv){base, cache->capacity * row, row, (int64_t)sluice__kv_bytes(cache->dtype, c->spec->head_dim),
+                        cache->dtype};
 }
 
 static sluice__norm_rope norm_rope_of(const context *c, int heads, const float *weight) {
@@ -172,9 +182,21 @@ static void copy_rows(const context *c, sluice_strided y, sluice_strided x, int 
                    (size_t)width * sizeof(float));
 }
 
+/* New keys or values into a cache that is not fp32. */
+static void store_rows(const context *c, char *to, sluice_strided x) {
+    const sluice__cache *cache = c->pass->cache;
+    size_t row = cache->layers[c->layer].row_bytes;
+    for (int b = 0; b < c->pass->batch; b++)
+        for (int t = 0; t < c->pass->seq_len; t++)
+            sluice__kv_store(to + row * ((size_t)b * (size_t)cache->capacity + (size_t)(cache->length + t)),
+                             x.data + b * x.stride_batch + t * x.stride_token, cache->dtype,
+                             cache->layers[c->layer].kv_width);
+}
+
 typedef struct operands {
     sluice_strided q, k, v, gate; /* as attention reads them: all keys, those of the cache included */
     sluice_strided new_k, new_v;  /* those of this pass's tokens */
+    sluice__kv typed_k, typed_v;  /* in place of k and v when the cache is not fp32; data NULL otherwise */
     int kv_len;
 } operands;
 
@@ -188,12 +210,16 @@ static operands operands_of(const context *c) {
     o.new_v = o.v;
     if (!c->pass->cache) return o;
     const sluice__cache_layer *store = &c->pass->cache->layers[c->layer];
-    int64_t behind = c->pass->cache->length * store->kv_width;
-    o.k = cached(c, store->k);
-    o.v = cached(c, store->v);
-    o.new_k = cached(c, store->k + behind);
-    o.new_v = cached(c, store->v + behind);
     o.kv_len += c->pass->cache->length;
+    if (c->pass->cache->dtype != SLUICE_KV_F32) {
+        o.typed_k = cached_kv(c, store->k);
+        o.typed_v = cached_kv(c, store->v);
+        return o;
+    }
+    o.k = cached(c, store->k, 0);
+    o.v = cached(c, store->v, 0);
+    o.new_k = cached(c, store->k, c->pass->cache->length);
+    o.new_v = cached(c, store->v, c->pass->cache->length);
     return o;
 }
 
@@ -304,8 +330,13 @@ static void project(const context *c, const float *x, sluice__bf16 *x_half, cons
     if (turned || c->pass->cache)
         norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, s->k_rstd, source_of(c, SLUICE_GATE_KEY));
     round_factors(c, o);
-    if (c->pass->cache)
+    if (!c->pass->cache) return;
+    if (o->typed_k.data) {
+        store_rows(c, c->pass->cache->layers[c->layer].k, o->new_k);
+        store_rows(c, c->pass->cache->layers[c->layer].v, o->new_v);
+    } else {
         copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->spec->num_key_value_heads * c->spec->head_dim);
+    }
 }
 
 static sluice_status emit_heads(const context *c, sluice__probe_point point, const float *data) {
@@ -387,6 +418,9 @@ static sluice_status attend(const context *c, const operands *o, const float **u
     sluice_strided none = {0}, plain = data ? dense(c, data, p.num_heads) : none;
     sluice_strided y = p.gated ? dense(c, c->state->y, p.num_heads) : plain;
     if (kept) SLUICE__TRY(attend_kept(c, o, &p, data, share));
+    else if (o->typed_k.data)
+        SLUICE__TRY(sluice__attention_forward_kv(&p, o->q, &o->typed_k, &o->typed_v, p.gated ? o->gate : none, y, plain, lse,
+                                                 share, pass->err));
     else
         SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, lse, share,
                                              pass->err));

@@ -14,11 +14,16 @@ static size_t header_bytes(const sluice_config *config) {
     return (bytes + 63) / 64 * 64;
 }
 
-static size_t tensor_bytes(const sluice_config *config, int layer, int batch, int capacity) {
+/* Of the keys of one token. */
+static size_t row_bytes(const sluice_config *config, int layer, sluice_kv_dtype dtype) {
     const sluice_layer_spec *spec = &config->layers[layer];
     if (sluice_layer_is_linear(spec)) return 0;
-    size_t width = (size_t)spec->num_key_value_heads * (size_t)spec->head_dim * sizeof(float);
-    size_t bytes = sluice__mul_size(sluice__mul_size((size_t)batch, (size_t)capacity), width);
+    return sluice__kv_bytes(dtype, (int64_t)spec->num_key_value_heads * spec->head_dim);
+}
+
+static size_t tensor_bytes(const sluice_config *config, int layer, int batch, int capacity, sluice_kv_dtype dtype) {
+    size_t row = row_bytes(config, layer, dtype);
+    size_t bytes = sluice__mul_size(sluice__mul_size((size_t)batch, (size_t)capacity), row);
     return bytes > LIMIT ? LIMIT + 1 : (bytes + 63) / 64 * 64;
 }
 
@@ -37,10 +42,10 @@ static size_t floats_bytes(int batch, int64_t floats) {
     return bytes > LIMIT ? LIMIT + 1 : (bytes + 63) / 64 * 64;
 }
 
-static size_t all_bytes(const sluice_config *config, int batch, int capacity) {
+static size_t all_bytes(const sluice_config *config, int batch, int capacity, sluice_kv_dtype dtype) {
     size_t bytes = header_bytes(config);
     for (int i = 0; i < config->num_hidden_layers; i++) {
-        size_t one = tensor_bytes(config, i, batch, capacity);
+        size_t one = tensor_bytes(config, i, batch, capacity, dtype);
         bytes = add(bytes, add(one, one));
         const sluice_delta_spec *d = &config->layers[i].delta;
         bytes = add(bytes, add(floats_bytes(batch, state_size(d)), floats_bytes(batch, conv_size(d))));
@@ -49,30 +54,56 @@ static size_t all_bytes(const sluice_config *config, int batch, int capacity) {
 }
 
 int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity) {
-    return (int64_t)all_bytes(config, batch, capacity);
+    return sluice__cache_bytes_typed(config, batch, capacity, SLUICE_KV_F32);
+}
+
+int64_t sluice__cache_bytes_typed(const sluice_config *config, int batch, int capacity, sluice_kv_dtype dtype) {
+    return (int64_t)all_bytes(config, batch, capacity, dtype);
+}
+
+/* Whether every head falls into whole blocks of the type. */
+static sluice_status check_dtype(const sluice_config *config, sluice_kv_dtype dtype, sluice_error *err) {
+    int multiple = sluice__kv_multiple(dtype);
+    for (int i = 0; i < config->num_hidden_layers; i++)
+        if (!sluice_layer_is_linear(&config->layers[i]) && config->layers[i].head_dim % multiple)
+            return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                                "key/value cache: layer %d has head_dim %d, q8_0 needs a multiple of %d; take f16", i,
+                                config->layers[i].head_dim, multiple);
+    return SLUICE_OK;
 }
 
 sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity,
                                 sluice_error *err) {
+    return sluice__cache_new_typed(out, model, batch, capacity, SLUICE_KV_F32, err);
+}
+
+sluice_status sluice__cache_new_typed(sluice__cache **out, const sluice_model *model, int batch, int capacity,
+                                      sluice_kv_dtype dtype, sluice_error *err) {
     *out = NULL;
     if (batch < 1 || capacity < 1)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "key/value cache of batch %d and capacity %d: both have to be at least 1", batch,
                             capacity);
     const sluice_config *config = sluice_model_config(model);
-    size_t bytes = all_bytes(config, batch, capacity);
+    SLUICE__TRY(check_dtype(config, dtype, err));
+    size_t bytes = all_bytes(config, batch, capacity, dtype);
     char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_CACHE);
     if (!base) return sluice__no_memory(err, bytes, "the key/value cache");
     sluice__cache *cache = (void *)base;
-    *cache = (sluice__cache){.model = model, .batch = batch, .capacity = capacity, .layers = (void *)(cache + 1)};
+    *cache = (sluice__cache){.model = model, .dtype = dtype, .batch = batch, .capacity = capacity, .layers = (void *)(cache + 1)};
     base += header_bytes(config);
     for (int i = 0; i < config->num_hidden_layers; i++) {
-        size_t one = tensor_bytes(config, i, batch, capacity);
+        size_t one = tensor_bytes(config, i, batch, capacity, dtype);
         int64_t width = (int64_t)config->layers[i].num_key_value_heads * config->layers[i].head_dim;
         const sluice_delta_spec *d = &config->layers[i].delta;
         sluice__cache_layer *l = &cache->layers[i];
         *l = (sluice__cache_layer){.state_size = state_size(d), .conv_size = conv_size(d)};
-        if (one) l->k = (void *)base, l->v = (void *)(base + one), l->kv_width = width;
+        if (one) {
+            l->k = base;
+            l->v = base + one;
+            l->kv_width = width;
+            l->row_bytes = row_bytes(config, i, dtype);
+        }
         base += 2 * one;
         if (l->state_size) l->state = (void *)base;
         base += floats_bytes(batch, l->state_size);
@@ -87,16 +118,17 @@ sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_err
     const sluice__cache *old = *cache;
     if (capacity <= old->capacity) return SLUICE_OK;
     sluice__cache *fresh;
-    SLUICE__TRY(sluice__cache_new(&fresh, old->model, old->batch, capacity, err));
+    SLUICE__TRY(sluice__cache_new_typed(&fresh, old->model, old->batch, capacity, old->dtype, err));
     for (int i = 0; i < sluice_model_config(old->model)->num_hidden_layers; i++) {
         const sluice__cache_layer *from = &old->layers[i], *to = &fresh->layers[i];
         size_t batch = (size_t)old->batch;
         if (from->state_size) memcpy(to->state, from->state, batch * (size_t)from->state_size * sizeof(float));
         if (from->conv_size) memcpy(to->conv, from->conv, batch * (size_t)from->conv_size * sizeof(float));
-        for (int b = 0; b < old->batch && from->kv_width; b++) {
-            size_t used = (size_t)(from->kv_width * old->length) * sizeof(float);
-            memcpy(to->k + from->kv_width * capacity * b, from->k + from->kv_width * old->capacity * b, used);
-            memcpy(to->v + from->kv_width * capacity * b, from->v + from->kv_width * old->capacity * b, used);
+        for (size_t b = 0; b < batch && from->row_bytes; b++) {
+            size_t used = from->row_bytes * (size_t)old->length, to_row = from->row_bytes * (size_t)capacity * b,
+                   from_row = from->row_bytes * (size_t)old->capacity * b;
+            memcpy(to->k + to_row, from->k + from_row, used);
+            memcpy(to->v + to_row, from->v + from_row, used);
         }
     }
     fresh->length = old->length;
@@ -141,19 +173,19 @@ bool sluice__cache_is_whole(const sluice__cache *cache) { return cache->state_le
 static int layers_of(const sluice__cache *cache) { return sluice_model_config(cache->model)->num_hidden_layers; }
 
 size_t sluice__cache_token_bytes(const sluice__cache *cache) {
-    size_t floats = 0;
-    for (int i = 0; i < layers_of(cache); i++) floats += 2 * (size_t)cache->layers[i].kv_width;
-    return floats * sizeof(float);
+    size_t bytes = 0;
+    for (int i = 0; i < layers_of(cache); i++) bytes += 2 * cache->layers[i].row_bytes;
+    return bytes;
 }
 
 void sluice__cache_get_tokens(const sluice__cache *cache, int first, int count, void *to) {
     char *bytes = to;
     for (int i = 0; i < layers_of(cache); i++) {
         const sluice__cache_layer *l = &cache->layers[i];
-        size_t size = (size_t)l->kv_width * (size_t)count * sizeof(float);
+        size_t size = l->row_bytes * (size_t)count, at = l->row_bytes * (size_t)first;
         if (!size) continue;
-        memcpy(bytes, l->k + l->kv_width * first, size);
-        memcpy(bytes + size, l->v + l->kv_width * first, size);
+        memcpy(bytes, l->k + at, size);
+        memcpy(bytes + size, l->v + at, size);
         bytes += 2 * size;
     }
 }
@@ -162,10 +194,10 @@ void sluice__cache_put_tokens(sluice__cache *cache, int first, int count, const 
     const char *bytes = from;
     for (int i = 0; i < layers_of(cache); i++) {
         const sluice__cache_layer *l = &cache->layers[i];
-        size_t row = (size_t)l->kv_width * sizeof(float), all = row * (size_t)held, used = row * (size_t)count;
+        size_t row = l->row_bytes, all = row * (size_t)held, used = row * (size_t)count, at = row * (size_t)first;
         if (!row) continue;
-        memcpy(l->k + l->kv_width * first, bytes + row * (size_t)skip, used);
-        memcpy(l->v + l->kv_width * first, bytes + all + row * (size_t)skip, used);
+        memcpy(l->k + at, bytes + row * (size_t)skip, used);
+        memcpy(l->v + at, bytes + all + row * (size_t)skip, used);
         bytes += 2 * all;
     }
 }

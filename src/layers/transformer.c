@@ -13,6 +13,7 @@
 #include "layers/probing.h"
 #include "layers/residual.h"
 #include <limits.h>
+#include <string.h>
 
 static sluice_status check_shape(const sluice__workspace *ws, const sluice__input *in, const sluice__cache *cache,
                                  sluice_error *err) {
@@ -34,6 +35,12 @@ static sluice_status check_shape(const sluice__workspace *ws, const sluice__inpu
                             "the key/value cache is full: %d of %d tokens held, %d more to append", cache->length,
                             cache->capacity, in->seq_len);
     return SLUICE_OK;
+}
+
+/* Probes look at all keys as floats. */
+static sluice_status check_probe(const sluice__cache *cache, const sluice__probe *probe, sluice_error *err) {
+    if (!probe || !cache || cache->dtype == SLUICE_KV_F32) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a probe needs a key/value cache of fp32");
 }
 
 static sluice_status check_change(const sluice__workspace *ws, const sluice__cache *cache, sluice_error *err) {
@@ -73,6 +80,7 @@ static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice
     if (ws->model != model) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the workspace was made for another model");
     SLUICE__TRY(check_shape(ws, in, cache, err));
     SLUICE__TRY(check_change(ws, cache, err));
+    SLUICE__TRY(check_probe(cache, probe, err));
     int64_t rows = (int64_t)in->batch * in->seq_len, first = cache ? cache->length : 0, last = first + in->seq_len - 1;
     SLUICE__TRY(check_range(in->ids, rows, in->seq_len, 0, config->vocab_size - 1, "token id", err));
     if (in->labels)
@@ -90,7 +98,8 @@ static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice
     SLUICE__TRY(sluice__rope_cache_reserve(&ws->rope, last, err));
     *pass = (sluice__pass){
         config,        ws,    in->batch, in->seq_len, rows, in->positions ? in->positions : ws->positions,
-        in->key_start, cache, probe,     err,         NULL, ws->change};
+        in->key_start, cache, probe,     err,         NULL, ws->change,
+        SLUICE__READ_ALL};
     return SLUICE_OK;
 }
 
@@ -127,6 +136,19 @@ static void change_residual(const sluice__pass *pass, int i, const next_norm *ne
                                  (float)pass->config->rms_norm_eps, sluice__norm_offset(pass->config));
 }
 
+/* The last token's rows of what follows attention move to the front; *one is the pass over that token alone. */
+static const sluice__pass *last_token(sluice__pass *one, const sluice__pass *pass, const sluice__layer_state *s) {
+    size_t row = (size_t)pass->config->hidden_size, last = (size_t)(pass->rows - 1) * row;
+    if (pass->rows > 1) {
+        memcpy(s->h_in, s->h_in + last, row * sizeof(float));
+        memcpy(s->attention_out.raw, s->attention_out.raw + last, row * sizeof(float));
+    }
+    *one = *pass;
+    one->rows = one->seq_len = 1;
+    one->positions += pass->rows - 1;
+    return one;
+}
+
 static sluice_status layer_forward(const sluice__pass *pass, int i) {
     const sluice__layer_state *s = &pass->ws->layers[i];
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[i];
@@ -135,6 +157,11 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_IN, i, x1));
     if (linear) SLUICE__TRY(sluice__delta_layer_forward(pass, i, x1, s->attention_out.raw, &s->delta));
     else SLUICE__TRY(sluice__attention_layer_forward(pass, i, x1, s->x1_half, s->attention_out.raw, &s->attention));
+    sluice__pass one;
+    if (i == pass->config->num_hidden_layers - 1) {
+        if (pass->read == SLUICE__READ_NONE) return SLUICE_OK;
+        if (pass->read == SLUICE__READ_LAST) pass = last_token(&one, pass, s);
+    }
     sluice__branch_forward(pass, i, w->post_self_attn_norm, &s->attention_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_OUT, i, s->attention_out.out));
     add_norm(pass, s->h_mid, s->x2, s->rstd2, s->h_in, s->attention_out.out, w->post_attention_norm);
@@ -173,7 +200,10 @@ sluice_status sluice__forward(const sluice_model *model, sluice__workspace *ws, 
                               sluice_error *err) {
     sluice__pass pass;
     SLUICE__TRY(begin(&pass, model, ws, in, cache, probe, err));
+    if (which != SLUICE__LOGITS_ALL && !probe && !ws->change && in->batch == 1 && ws->mode == SLUICE__INFER)
+        pass.read = which == SLUICE__LOGITS_LAST ? SLUICE__READ_LAST : SLUICE__READ_NONE;
     SLUICE__TRY(body_forward(&pass, in->ids));
+    if (pass.read == SLUICE__READ_LAST) pass.rows = pass.seq_len = 1;
     sluice__head_logits(&pass, ws->x_out, which, logits);
     if (cache) cache->state_length = cache->length += in->seq_len;
     return SLUICE_OK;

@@ -28,6 +28,9 @@ int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_
 typedef struct sluice__cache sluice__cache;
 sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity,
                                 sluice_error *err);
+/* The same with keys and values in another type than fp32. SLUICE_ERR_UNSUPPORTED when heads do not fall into its blocks. */
+sluice_status sluice__cache_new_typed(sluice__cache **out, const sluice_model *model, int batch, int capacity,
+                                      sluice_kv_dtype dtype, sluice_error *err);
 void sluice__cache_free(sluice__cache *cache);
 int sluice__cache_length(const sluice__cache *cache);
 int sluice__cache_capacity(const sluice__cache *cache);
@@ -48,6 +51,7 @@ void sluice__cache_get_states(const sluice__cache *cache, void *to);
 /* The cache then holds `length` tokens, which are there. states may be NULL when they take 0 bytes. */
 void sluice__cache_put_states(sluice__cache *cache, int length, const void *states);
 int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity);
+int64_t sluice__cache_bytes_typed(const sluice_config *config, int batch, int capacity, sluice_kv_dtype dtype);
 
 typedef struct sluice__input {
     int batch, seq_len;

@@ -133,6 +133,9 @@ typedef struct sluice__pass {
     sluice_error *err;
     sluice__router *router; /* or NULL */
     const sluice__intervention *change; /* or NULL */
+    /* What is read behind the attention of the last layer: every token, only the last one (of a single sequence), or
+     * nothing. A prompt's chunks need no more, and the last MLP and final norm then run on one token or not at all. */
+    enum { SLUICE__READ_ALL, SLUICE__READ_LAST, SLUICE__READ_NONE } read;
 } sluice__pass;
 
 static inline float sluice__norm_offset(const sluice_config *config) {
