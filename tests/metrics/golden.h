@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 typedef struct golden {
+    const char *name;
     sluice_model *model;
     json_t *root;
     int32_t *text, *token_bytes, *ids;
@@ -86,6 +87,7 @@ static inline void golden_each(void (*check)(golden *g)) {
         if (!dir && i < 2) dir = test_data(relative);
         if (!dir) continue;
         golden g = golden_load(dir);
+        g.name = models[i];
         check(&g);
         golden_free(&g);
     }
