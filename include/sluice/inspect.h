@@ -109,6 +109,15 @@ typedef struct sluice_router_stats {
     int dead;             /* experts that no token chose */
 } sluice_router_stats;
 
+/* Linear attention by the gated delta rule: how fast the state of each head fades and how strongly it is written. decay:
+ * exp of the log decay, in 0..1; beta: write strength, in 0..1 or 0..2. Histograms over 0..1 and 0..2. */
+typedef struct sluice_delta_stats {
+    int heads; /* 0 = softmax attention, nothing below means anything */
+    double *decay_heads, *beta_heads; /* [heads] means over tokens */
+    double decay, decay_min, decay_max, beta, beta_min, beta_max;
+    int64_t decay_hist[SLUICE_GATE_BINS], beta_hist[SLUICE_GATE_BINS];
+} sluice_delta_stats;
+
 /* |x - int8(x)| / |x| of the inputs of matrix products, with one scale for the tensor (the largest |x| of all tokens)
  * and with one for each token. */
 typedef struct sluice_int8_error {
@@ -123,7 +132,7 @@ typedef enum sluice_product_input {
 } sluice_product_input;
 
 typedef struct sluice_inspect_layer {
-    int heads, kv_heads;
+    int heads, kv_heads; /* of softmax attention; 0 in layers of linear attention */
     sluice_first_share share;        /* mean over heads */
     sluice_first_share *share_heads; /* [heads] */
     double sink_rate;                /* of (window, head): mean share over all queries above the threshold */
@@ -146,6 +155,8 @@ typedef struct sluice_inspect_layer {
     double distance[SLUICE_DISTANCE_BINS]; /* weight by distance q - k, mean over heads and queries q >= 1 */
     double duplicate_queries, induction_queries; /* shares of queries that have such a key */
     sluice_router_stats router;
+    sluice_delta_stats delta;
+    double *learned_sink; /* [heads] weight of the learned sink logit, mean over queries q >= 1; NaN without one */
     sluice_int8_error input_error[SLUICE_INPUTS]; /* NaN unless SLUICE_MEASURE_INT8 */
 } sluice_inspect_layer;
 
@@ -174,7 +185,7 @@ enum {
     SLUICE_MEASURE_GATES = 1 << 2,
     SLUICE_MEASURE_MEDIANS = 1 << 3,  /* exact medians and massive activations: a second pass over the data */
     SLUICE_MEASURE_SPARSITY = 1 << 4, /* of attention outputs; its control needs a second pass */
-    SLUICE_MEASURE_ROUTER = 1 << 5,
+    SLUICE_MEASURE_ROUTER = 1 << 5,   /* experts; and decay and write strength of linear attention */
     SLUICE_MEASURE_LOSS = 1 << 6,
     SLUICE_MEASURE_ROWS = 1 << 7,     /* entropy, distances, head kinds, marked keys: about the time of attention again */
     SLUICE_MEASURE_INT8 = 1 << 8,     /* what rounding of activations to 8 bits would cost */

@@ -32,7 +32,9 @@ static void free_gate(sluice_gate_stats *g) {
 }
 
 static bool new_layer(sluice_inspect_layer *l, const sluice_layer_spec *spec, int seq_len) {
-    size_t heads = (size_t)spec->num_attention_heads, kv = (size_t)spec->num_key_value_heads;
+    bool linear = sluice_layer_is_linear(spec);
+    size_t heads = linear ? 0 : (size_t)spec->num_attention_heads, kv = linear ? 0 : (size_t)spec->num_key_value_heads;
+    size_t states = (size_t)spec->delta.num_value_heads;
     l->share_heads = sluice__calloc(heads, sizeof *l->share_heads, SLUICE__MEM_OTHER);
     l->head_stats = sluice__calloc(heads, sizeof *l->head_stats, SLUICE__MEM_OTHER);
     l->share_queries = doubles((size_t)sluice__query_bins(seq_len));
@@ -41,7 +43,10 @@ static bool new_layer(sluice_inspect_layer *l, const sluice_layer_spec *spec, in
     l->key_norm_first = doubles(kv);
     l->key_norm_others = doubles(kv);
     l->router.load = doubles((size_t)spec->moe.num_experts);
-    return new_gate(&l->gate, heads) && l->share_heads && l->head_stats && l->share_queries && l->value_norm_first &&
+    l->delta.decay_heads = doubles(states);
+    l->delta.beta_heads = doubles(states);
+    l->learned_sink = doubles(heads);
+    return l->delta.decay_heads && l->delta.beta_heads && l->learned_sink && new_gate(&l->gate, heads) && l->share_heads && l->head_stats && l->share_queries && l->value_norm_first &&
            l->value_norm_others && l->key_norm_first && l->key_norm_others && l->router.load;
 }
 
@@ -55,6 +60,9 @@ static void free_layer(sluice_inspect_layer *l) {
     sluice__free(l->key_norm_first);
     sluice__free(l->key_norm_others);
     sluice__free(l->router.load);
+    sluice__free(l->delta.decay_heads);
+    sluice__free(l->delta.beta_heads);
+    sluice__free(l->learned_sink);
 }
 
 static sluice_status new_inspection(sluice_inspection **out, const sluice__walk *w, sluice_error *err) {

@@ -121,6 +121,17 @@ static json_t *router(const sluice_router_stats *r) {
                      sluice__json_numbers(r->load, r->experts));
 }
 
+static json_t *delta(const sluice_delta_stats *d) {
+    if (!d->heads) return json_null();
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "decay", sluice__json_number(d->decay),
+                     "decay_min", sluice__json_number(d->decay_min), "decay_max", sluice__json_number(d->decay_max),
+                     "decay_heads", sluice__json_numbers(d->decay_heads, d->heads), "decay_hist",
+                     counts(d->decay_hist, SLUICE_GATE_BINS), "beta", sluice__json_number(d->beta), "beta_min",
+                     sluice__json_number(d->beta_min), "beta_max", sluice__json_number(d->beta_max), "beta_heads",
+                     sluice__json_numbers(d->beta_heads, d->heads), "beta_hist",
+                     counts(d->beta_hist, SLUICE_GATE_BINS));
+}
+
 static json_t *input_errors(const sluice_int8_error *e) {
     static const char *const names[SLUICE_INPUTS] = {"qkv", "o", "up", "down"};
     json_t *all = json_object();
@@ -149,6 +160,10 @@ static void add_more(json_t *to, const sluice_inspect_layer *l, int query_bins) 
     json_object_set_new(to, "distance", rows ? sluice__json_numbers(l->distance, SLUICE_DISTANCE_BINS) : json_null());
     json_object_set_new(to, "matched_queries", sluice__json_number(l->duplicate_queries));
     json_object_set_new(to, "router", router(&l->router));
+    json_object_set_new(to, "delta", delta(&l->delta));
+    bool learned = l->heads && !isnan(l->learned_sink[0]);
+    json_object_set_new(to, "learned_sink",
+                        learned ? sluice__json_numbers(l->learned_sink, l->heads) : json_null());
     json_object_set_new(to, "int8_error", input_errors(l->input_error));
 }
 

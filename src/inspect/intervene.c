@@ -8,7 +8,7 @@
 
 static bool has_gate(const sluice_config *c) {
     for (int i = 0; i < c->num_hidden_layers; i++)
-        if (c->layers[i].gate.position != SLUICE_GATE_NONE) return true;
+        if (!sluice_layer_is_linear(&c->layers[i]) && c->layers[i].gate.position != SLUICE_GATE_NONE) return true;
     return false;
 }
 
@@ -34,7 +34,7 @@ static sluice_status fill_gate(sluice__prepared *p, const sluice_config *c, int 
                                const sluice__gate_metrics *g, sluice_error *err) {
     sluice__layer_sizes z = sluice__layer_sizes_of(c, layer);
     int64_t n = (int64_t)z.gate_heads * z.gate_width;
-    if (!n) return SLUICE_OK;
+    if (!n || (g && !g->tokens && x->gate != SLUICE_GATE_VALUE_OF)) return SLUICE_OK;
     p->gate[layer] = sluice__calloc((size_t)n, sizeof(float), SLUICE__MEM_OTHER);
     if (!p->gate[layer]) return sluice__no_memory(err, (size_t)n * sizeof(float), "gate scores");
     for (int64_t i = 0; i < n; i++) {

@@ -55,10 +55,11 @@ static json_t *describe(const sluice_model *model, const char *path) {
     json_t *heads = json_array(), *kv = json_array(), *gate = json_null(), *windows = json_array();
     for (int i = 0; i < c->num_hidden_layers; i++) {
         const sluice_layer_spec *l = &c->layers[i];
-        json_array_append_new(heads, json_integer(l->num_attention_heads));
-        json_array_append_new(kv, json_integer(l->num_key_value_heads));
+        bool linear = sluice_layer_is_linear(l);
+        json_array_append_new(heads, json_integer(linear ? 0 : l->num_attention_heads));
+        json_array_append_new(kv, json_integer(linear ? 0 : l->num_key_value_heads));
         json_array_append_new(windows, json_integer(l->sliding_window));
-        if (l->gate.position != SLUICE_GATE_NONE && json_is_null(gate))
+        if (!linear && l->gate.position != SLUICE_GATE_NONE && json_is_null(gate))
             gate = json_pack("{s:s, s:s, s:b}", "position", positions[l->gate.position], "granularity",
                              l->gate.granularity == SLUICE_GATE_HEADWISE ? "headwise" : "elementwise", "shared",
                              (int)l->gate.shared);

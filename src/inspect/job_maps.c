@@ -20,7 +20,7 @@ enum {
 static int choose_tokens(const sluice_config *c, const sluice_inspect_job *job) {
     int64_t heads = 0;
     if (job->map_tokens > 0) return job->map_tokens;
-    for (int i = 0; i < c->num_hidden_layers; i++) heads += c->layers[i].num_attention_heads;
+    for (int i = 0; i < c->num_hidden_layers; i++) heads += sluice_layer_is_linear(&c->layers[i]) ? 0 : c->layers[i].num_attention_heads;
     int n = MAP_LEAST;
     while (n < MAP_MOST && heads * (n + 1) * (n + 2) / 2 <= MAP_BYTES) n++;
     return n;

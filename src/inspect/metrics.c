@@ -39,15 +39,21 @@ static bool new_arrays(sluice__layer_metrics *m) {
     m->share_sum = doubles((size_t)m->heads * SLUICE__READINGS);
     m->query_share = doubles((size_t)sluice__query_bins(m->ask.seq_len));
     m->load = doubles((size_t)m->experts);
+    m->learned_sum = doubles((size_t)m->heads);
+    for (int i = 0; i < 2; i++) m->delta_sum[i] = doubles((size_t)m->delta_heads);
     for (int i = 0; i < 4; i++) m->norm[i] = doubles((size_t)m->kv_heads);
-    return m->share_sum && m->query_share && m->load && m->norm[0] && m->norm[1] && m->norm[2] && m->norm[3];
+    return m->learned_sum && m->delta_sum[0] && m->delta_sum[1] && m->share_sum && m->query_share && m->load && m->norm[0] && m->norm[1] && m->norm[2] && m->norm[3];
 }
 
 sluice_status sluice__layer_metrics_new(sluice__layer_metrics *m, const sluice_layer_spec *spec,
                                         const sluice__measuring *ask, sluice_error *err) {
+    bool linear = sluice_layer_is_linear(spec);
     *m = (sluice__layer_metrics){.ask = *ask,
-                                 .heads = spec->num_attention_heads,
-                                 .kv_heads = spec->num_key_value_heads,
+                                 .heads = linear ? 0 : spec->num_attention_heads,
+                                 .kv_heads = linear ? 0 : spec->num_key_value_heads,
+                                 .delta_heads = spec->delta.num_value_heads,
+                                 .delta_min = {INFINITY, INFINITY},
+                                 .delta_max = {-INFINITY, -INFINITY},
                                  .experts = spec->moe.num_experts,
                                  .gate.once = spec->gate.input_none};
     sluice_status st = new_arrays(m) ? SLUICE_OK : sluice__no_memory(err, (size_t)m->heads * 64, "layer statistics");
@@ -68,6 +74,9 @@ void sluice__layer_metrics_free(sluice__layer_metrics *m) {
     sluice__free(m->share_sum);
     sluice__free(m->query_share);
     sluice__free(m->load);
+    sluice__free(m->learned_sum);
+    sluice__free(m->delta_sum[0]);
+    sluice__free(m->delta_sum[1]);
     *m = (sluice__layer_metrics){0};
 }
 
@@ -78,12 +87,12 @@ static const uint32_t input_bits = BIT(ATTN_IN) | BIT(SDPA_GATED) | BIT(FFN_IN) 
 
 static uint32_t first_wants(const sluice__measuring *a) {
     uint32_t bits = 0;
-    if (wants(a, SLUICE_MEASURE_SHARE)) bits |= BIT(FIRST_SHARE);
+    if (wants(a, SLUICE_MEASURE_SHARE)) bits |= BIT(FIRST_SHARE) | BIT(SINK_SHARE);
     if (wants(a, SLUICE_MEASURE_NORMS)) bits |= place_bits | BIT(VALUE_NORM) | BIT(KEY_NORM);
     if (wants(a, SLUICE_MEASURE_MEDIANS)) bits |= place_bits;
     if (wants(a, SLUICE_MEASURE_GATES | SLUICE_MEASURE_SPARSITY) || a->channels) bits |= BIT(GATE);
     if (wants(a, SLUICE_MEASURE_SPARSITY)) bits |= BIT(SDPA) | BIT(SDPA_GATED);
-    if (wants(a, SLUICE_MEASURE_ROUTER)) bits |= BIT(ROUTER) | BIT(EXPERTS);
+    if (wants(a, SLUICE_MEASURE_ROUTER)) bits |= BIT(ROUTER) | BIT(EXPERTS) | BIT(DELTA_DECAY) | BIT(DELTA_BETA);
     if (wants(a, SLUICE_MEASURE_ROWS) || a->other_keys) bits |= BIT(ATTN_ROWS);
     if (wants(a, SLUICE_MEASURE_INT8)) bits |= input_bits;
     return bits;
@@ -121,6 +130,14 @@ static void add_share(sluice__layer_metrics *m, const sluice__probe_event *e) {
         m->sink_pairs_64 += early / SLUICE_SINK_TOKENS > SLUICE_SINK_THRESHOLD;
     }
     m->sequences += batch;
+}
+
+/* [B,H,T] weight of the learned sink */
+static void add_learned(sluice__layer_metrics *m, const sluice__probe_event *e) {
+    int64_t heads = e->shape[1], len = e->shape[2];
+    for (int64_t row = 0; row < e->shape[0] * heads; row++)
+        for (int64_t q = 1; q < len; q++) m->learned_sum[row % heads] += e->data[row * len + q];
+    m->learned_queries += e->shape[0] * (len - 1);
 }
 
 static sluice_status add_place(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_place place,
@@ -167,6 +184,13 @@ sluice_status sluice__metrics_first(sluice__layer_metrics *m, const sluice__prob
     switch (e->point) {
     case SLUICE__PROBE_FIRST_SHARE:
         add_share(m, e);
+        break;
+    case SLUICE__PROBE_SINK_SHARE:
+        add_learned(m, e);
+        break;
+    case SLUICE__PROBE_DELTA_DECAY:
+    case SLUICE__PROBE_DELTA_BETA:
+        sluice__delta_add(m, e);
         break;
     case SLUICE__PROBE_ATTN_ROWS:
         sluice__rows_add(&m->rows, e, m->tokens);
@@ -297,7 +321,7 @@ static void row_result(const sluice__layer_metrics *m, sluice_inspect_layer *out
     double none[SLUICE_DISTANCE_BINS] = {0};
     memcpy(out->distance, none, sizeof none);
     out->max_other_key_share = out->duplicate_queries = out->induction_queries = NAN;
-    if (m->rows.head) {
+    if (m->rows.head && m->heads) {
         sluice__rows_result(&m->rows, out);
         return;
     }
@@ -321,5 +345,7 @@ void sluice__metrics_result(const sluice__layer_metrics *m, sluice_inspect_layer
     sluice__gate_result(&m->gate, &out->gate);
     out->sparsity = sluice__output_result(m);
     sluice__router_result(m, &out->router);
+    sluice__delta_result(m, &out->delta);
+    for (int h = 0; h < m->heads; h++) out->learned_sink[h] = ratio(m->learned_sum[h], m->learned_queries);
     for (int i = 0; i < SLUICE_INPUTS; i++) out->input_error[i] = sluice__input_result(m, i);
 }

@@ -37,6 +37,12 @@ typedef struct sluice__layer_metrics {
     int64_t outputs[2], small[3][SLUICE__THRESHOLDS]; /* before, after, control; 1e-2, 1e-3 */
     double *load, router_entropy;                     /* [experts] */
     int64_t routed;
+    double *learned_sum; /* [heads] */
+    int64_t learned_queries;
+    int delta_heads;
+    double *delta_sum[2]; /* decay, beta: [delta_heads] */
+    double delta_min[2], delta_max[2];
+    int64_t delta_tokens[2], delta_hist[2][SLUICE_GATE_BINS];
     float input_max[SLUICE_INPUTS];
     double input_squares[SLUICE_INPUTS], input_error[SLUICE_INPUTS][2]; /* per tensor, per token */
 } sluice__layer_metrics;
@@ -60,6 +66,8 @@ void sluice__output_control(sluice__layer_metrics *m, const sluice__probe_event 
 sluice_output_sparsity sluice__output_result(const sluice__layer_metrics *m);
 void sluice__router_add(sluice__layer_metrics *m, const sluice__probe_event *e);
 void sluice__router_result(const sluice__layer_metrics *m, sluice_router_stats *out);
+void sluice__delta_add(sluice__layer_metrics *m, const sluice__probe_event *e);
+void sluice__delta_result(const sluice__layer_metrics *m, sluice_delta_stats *out);
 /* second: with the scales of the whole tensor. */
 void sluice__input_add(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_product_input which, bool second);
 sluice_int8_error sluice__input_result(const sluice__layer_metrics *m, sluice_product_input which);

@@ -61,11 +61,13 @@ void sluice__router_add(sluice__layer_metrics *m, const sluice__probe_event *e) 
         for (int64_t i = 0; i < experts; i++) m->load[i] += e->data[i];
         return;
     }
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < experts; i++) {
-            double p = e->data[r * experts + i];
-            if (p > 0) m->router_entropy -= p * log(p);
-        }
+    for (int64_t r = 0; r < rows; r++) {
+        const float *score = e->data + r * experts;
+        double sum = 0; /* 1, but with sigmoid routers */
+        for (int64_t i = 0; i < experts; i++) sum += score[i];
+        for (int64_t i = 0; i < experts; i++)
+            if (score[i] > 0) m->router_entropy -= score[i] / sum * log(score[i] / sum);
+    }
     m->routed += rows;
 }
 
@@ -82,6 +84,43 @@ void sluice__router_result(const sluice__layer_metrics *m, sluice_router_stats *
         out->dead += m->load[e] == 0;
     }
     out->entropy = m->experts > 1 ? m->router_entropy / (double)m->routed / log(m->experts) : 0;
+}
+
+/* ---- linear attention ---- */
+
+void sluice__delta_add(sluice__layer_metrics *m, const sluice__probe_event *e) {
+    int which = e->point == SLUICE__PROBE_DELTA_BETA;
+    int64_t rows = e->shape[0] * e->shape[1], heads = e->shape[2];
+    for (int64_t i = 0; i < rows * heads; i++) {
+        double v = which ? e->data[i] : exp((double)e->data[i]);
+        int bin = (int)fmin(fmax(v / (which ? 2 : 1), 0) * SLUICE_GATE_BINS, SLUICE_GATE_BINS - 1);
+        m->delta_sum[which][i % heads] += v;
+        m->delta_min[which] = fmin(m->delta_min[which], v);
+        m->delta_max[which] = fmax(m->delta_max[which], v);
+        m->delta_hist[which][bin]++;
+    }
+    m->delta_tokens[which] += rows;
+}
+
+void sluice__delta_result(const sluice__layer_metrics *m, sluice_delta_stats *out) {
+    double sum[2] = {0, 0};
+    out->heads = m->delta_tokens[0] ? m->delta_heads : 0;
+    for (int h = 0; h < out->heads; h++) {
+        out->decay_heads[h] = ratio(m->delta_sum[0][h], m->delta_tokens[0]);
+        out->beta_heads[h] = ratio(m->delta_sum[1][h], m->delta_tokens[1]);
+        sum[0] += out->decay_heads[h];
+        sum[1] += out->beta_heads[h];
+    }
+    out->decay = ratio(sum[0], out->heads);
+    out->beta = ratio(sum[1], out->heads);
+    out->decay_min = m->delta_min[0];
+    out->decay_max = m->delta_max[0];
+    out->beta_min = m->delta_min[1];
+    out->beta_max = m->delta_max[1];
+    for (int i = 0; i < SLUICE_GATE_BINS; i++) {
+        out->decay_hist[i] = m->delta_hist[0][i];
+        out->beta_hist[i] = m->delta_hist[1][i];
+    }
 }
 
 /* ---- inputs of products ---- */

@@ -64,3 +64,12 @@ sluice_status sluice__probe_ffn(const sluice__pass *pass, int layer, const sluic
     return sluice__probe_emit(pass, SLUICE__PROBE_FFN_ACT, layer, s->mlp.act, pass->batch, pass->seq_len,
                               spec->intermediate_size, 0);
 }
+
+sluice_status sluice__probe_delta(const sluice__pass *pass, int layer, const sluice__delta_state *s) {
+    int heads = pass->config->layers[layer].delta.num_value_heads;
+    if (sluice__probe_wants(pass, SLUICE__PROBE_DELTA_DECAY))
+        SLUICE__TRY(sluice__probe_emit(pass, SLUICE__PROBE_DELTA_DECAY, layer, s->log_decay, pass->batch, pass->seq_len,
+                                       heads, 0));
+    if (!sluice__probe_wants(pass, SLUICE__PROBE_DELTA_BETA)) return SLUICE_OK;
+    return sluice__probe_emit(pass, SLUICE__PROBE_DELTA_BETA, layer, s->beta, pass->batch, pass->seq_len, heads, 0);
+}

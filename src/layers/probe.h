@@ -26,6 +26,8 @@ typedef enum sluice__probe_point {
     SLUICE__PROBE_ATTN_IN,     /* [B,T,D] normed input of the attention projections */
     SLUICE__PROBE_FFN_IN,      /* [B,T,D] normed input of the MLP */
     SLUICE__PROBE_FFN_ACT,     /* [B,T,F] input of the down projection; only of dense MLPs */
+    SLUICE__PROBE_DELTA_DECAY, /* [B,T,H] log of the decay of every state; only in layers of linear attention */
+    SLUICE__PROBE_DELTA_BETA,  /* [B,T,H] write strength; the same */
     SLUICE__PROBE_POINTS
 } sluice__probe_point;
 

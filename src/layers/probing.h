@@ -32,6 +32,8 @@ sluice_status sluice__probe_gate(const sluice__pass *pass, int layer, const slui
                                  int64_t stride);
 /* What the MLP or the experts of a layer have just left in its state: FFN_ACT, or ROUTER and EXPERTS, if wanted. */
 sluice_status sluice__probe_ffn(const sluice__pass *pass, int layer, const sluice__layer_state *s);
+/* Decay and write strength of linear attention, if wanted. */
+sluice_status sluice__probe_delta(const sluice__pass *pass, int layer, const sluice__delta_state *s);
 /* The attention map in blocks of queries, if wanted. keep: the first keys that stay visible behind a window. */
 sluice_status sluice__probe_rows(const sluice__pass *pass, int layer, const sluice_attention_params *p, int keep,
                                  sluice_strided q, sluice_strided k);

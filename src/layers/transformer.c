@@ -157,6 +157,7 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_IN, i, x1));
     if (linear) SLUICE__TRY(sluice__delta_layer_forward(pass, i, x1, s->attention_out.raw, &s->delta));
     else SLUICE__TRY(sluice__attention_layer_forward(pass, i, x1, s->x1_half, s->attention_out.raw, &s->attention));
+    if (linear) SLUICE__TRY(sluice__probe_delta(pass, i, &s->delta));
     sluice__pass one;
     if (i == pass->config->num_hidden_layers - 1) {
         if (pass->read == SLUICE__READ_NONE) return SLUICE_OK;

@@ -20,6 +20,7 @@ typedef struct result {
     sluice_head_stats stats[H];
     double gate_heads[H], gate_std[H], gate_min[H], gate_max[H], gate_below[H], queries[T];
     int64_t gate_hist[H * SLUICE_GATE_BINS];
+    double learned[H];
     double first[K], others[K], key_first[K], key_others[K];
 } result;
 
@@ -28,6 +29,7 @@ static void finish(sluice__layer_metrics *m, result *r) {
     r->layer.share_heads = r->heads;
     r->layer.head_stats = r->stats;
     r->layer.share_queries = r->queries;
+    r->layer.learned_sink = r->learned;
     r->layer.gate.heads_mean = r->gate_heads;
     r->layer.gate.heads_std = r->gate_std;
     r->layer.gate.heads_min = r->gate_min;
