@@ -46,7 +46,14 @@ def place(rng, height, massive):
     }  # fmt: skip
 
 
-def layer(rng, i, layers, heads, kv, gated, experts):
+def delta(rng):
+    return {
+        "decay": 0.9, "decay_min": 0.1, "decay_max": 1.0, "decay_heads": [rng.random() for _ in range(4)], "decay_hist": [5] * 20,
+        "beta": 0.4, "beta_min": 0.0, "beta_max": 0.9, "beta_heads": [rng.random() for _ in range(4)], "beta_hist": [5] * 20,
+    }  # fmt: skip
+
+
+def layer(rng, i, layers, heads, kv, gated, experts, hybrid):
     late = i > layers // 3
     sink = [min(1, max(0, (0.5 if late and not gated else 0.05) + rng.gauss(0, 0.1))) for _ in range(heads)]
     height = 20000.0 if late and not gated else 30.0 + i
@@ -74,6 +81,8 @@ def layer(rng, i, layers, heads, kv, gated, experts):
         },
         "distance": [0.1] * 25, "matched_queries": 0.4,
         "router": {"experts": experts, "entropy": 0.9, "max_load": 1.7, "dead": 1, "load": [1 / experts] * experts} if experts else None,
+        "delta": delta(rng) if hybrid and i % 2 else None,
+        "learned_sink": None,
         "int8_error": {k: {"per_tensor": 0.05, "per_token": 0.01} for k in ("qkv", "o", "up", "down")},
     }  # fmt: skip
 
@@ -101,9 +110,9 @@ def brief(layers):
     }
 
 
-def model(name, seed=1, layers=6, heads=4, kv=2, gated=False, tokens=24, step=None, experts=0, changes=()):
+def model(name, seed=1, layers=6, heads=4, kv=2, gated=False, tokens=24, step=None, experts=0, changes=(), hybrid=False):
     rng = random.Random(seed)
-    all_layers = [layer(rng, i, layers, heads, kv, gated, experts) for i in range(layers)]
+    all_layers = [layer(rng, i, layers, heads, kv, gated, experts, hybrid) for i in range(layers)]
     texts = [f" word{i}" if i % 5 else "\n" for i in range(tokens)]
     bins, dim = 64, 128
     out = {
@@ -170,7 +179,7 @@ def bare():
 
 CASES = {
     "one": lambda: root(model("baseline", changes=("massive activations = 0", "window 64, 4 first keys", "!gate = 1")), map_text="a b"),
-    "several": lambda: root(model("baseline"), model("gated", 2, gated=True, changes=("gate = 1",)), model("moe", 3, experts=8)),
+    "several": lambda: root(model("baseline"), model("gated", 2, gated=True, changes=("gate = 1",)), model("moe", 3, experts=8, hybrid=True)),
     "steps": lambda: root(*(model(f"checkpoints/step-{100 * i}", i, step=100 * i, tokens=8) for i in range(15))),
     "large": lambda: root(model("large", layers=80, heads=64, kv=8, gated=True, tokens=34)),
     "hostile": hostile,

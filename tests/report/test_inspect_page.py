@@ -21,7 +21,7 @@ ALWAYS += ["fig-surface", "fig-value-norm", "fig-key-norm", "fig-sparsity", "fig
 GATES = ["fig-gate-histogram", "fig-gate-layer", "fig-gate-below"]
 FIGURES = {
     "one": ALWAYS + ["fig-demo-0", "fig-interventions-0"],
-    "several": ALWAYS + GATES + ["fig-interventions-1", "fig-router", "fig-load"],
+    "several": ALWAYS + GATES + ["fig-interventions-1", "fig-router", "fig-load", "fig-delta-layer", "fig-delta-heads"],
     "steps": ALWAYS + ["fig-steps", "fig-step-heads", "fig-step-multiples"],
     "large": ALWAYS + GATES,
     "hostile": ALWAYS + ["fig-demo-0", "fig-interventions-0"],

@@ -91,6 +91,7 @@ const HEAD_MEASURES = [
     {label: "weight on duplicates", of: (l) => list(l, "heads", "duplicate"), max: 1},
     {label: "induction", of: (l) => list(l, "heads", "induction"), max: 1},
     {label: "weight on marked keys", of: (l) => list(l, "heads", "marked"), max: 1},
+    {label: "weight on the learned sink", of: (l) => list(l, "learned_sink"), max: 1},
     {label: "mean gate score", of: (l) => list(l, "gate", "heads_mean"), max: 1},
     {label: "gate scores below 0.1", of: (l) => list(l, "gate", "heads_below_0.1"), max: 1},
 ];

@@ -58,6 +58,15 @@ const DEFINITIONS = [
         "Symmetric to −127..127, scale = largest magnitude / 127 of the tensor, the row or the token; |x − int8(x)| / |x|.",
     ],
     [
+        "Linear attention",
+        "Decay: exp of the log decay of a head's state at each token. Write strength: beta of the delta rule. Layers " +
+            "of linear attention have no attention weights, so no share, entropy or head kind.",
+    ],
+    [
+        "Learned sink",
+        "Where a model has a learned sink logit (gpt-oss): its weight, mean over queries from the second on.",
+    ],
+    [
         "Routers",
         "Entropy of the softmax over experts as a share of ln E; load: share of the selections of a layer, times E.",
     ],

@@ -258,3 +258,93 @@ function expertsSection(page) {
         }),
     );
 }
+
+/* ---- linear attention ---- */
+
+const hasDelta = (page) => page.items.some((m) => m.layers.some((l) => get(l, "delta")));
+
+function deltaSection(page) {
+    return section(
+        "delta",
+        "Linear attention",
+        "Layers of the gated delta rule keep a state in place of keys. Decay: what is left of it after one token; " +
+            "write strength: how much of the old value a new one replaces.",
+        deltaByLayer(page),
+        deltaByHead(page),
+    );
+}
+
+function deltaByLayer(page) {
+    return figure({
+        id: "fig-delta-layer",
+        wide: true,
+        title: "Decay and write strength by layer",
+        caption: "Means over tokens and heads; dashed: smallest and largest.",
+        draw: (host, fig) => {
+            const models = shownModels(page).filter((m) => m.layers.some((l) => get(l, "delta")));
+            const box = el("div", {class: "multiples"});
+            const csv = [["what", "model", "kind", "layer", "value"]];
+            host.append(box);
+            for (const [key, title] of [
+                ["decay", "Decay"],
+                ["beta", "Write strength"],
+            ]) {
+                const curve = (end, dash) =>
+                    modelSeries(models, (l) => number(l, "delta", key + end)).map((s) => ({...s, dash, dots: true}));
+                const series = [...curve(""), ...curve("_min", [4, 3]), ...curve("_max", [4, 3])];
+                if (!series.length) continue;
+                linePlot(box, fig, {
+                    title,
+                    label: title + " by layer",
+                    series,
+                    height: 220,
+                    x: {label: "layer", integer: true},
+                    y: {label: title.toLowerCase(), zero: true, format: share},
+                });
+                csv.push(...seriesCsv(series, "layer", title).slice(1).map((r) => [title, ...r]));
+            }
+            if (csv.length === 1) return {empty: "no model with linear attention is shown"};
+            return {legend: modelLegend(models), csv};
+        },
+    });
+}
+
+function deltaByHead(page) {
+    return figure({
+        id: "fig-delta-heads",
+        wide: true,
+        title: "Every state",
+        controls: [
+            selectControl("what", "Show", [
+                {label: "decay", value: "decay"},
+                {label: "write strength", value: "beta"},
+            ]),
+        ],
+        draw: (host, fig) => {
+            const models = shownModels(page).filter((m) => m.layers.some((l) => get(l, "delta")));
+            const panels = models.map((m) => ({
+                title: m.name,
+                rows: m.layers.length,
+                cols: largest(m.layers.map((l) => list(l, "delta", "decay_heads").length)) || 1,
+                values: m.layers.map((l) => list(l, "delta", fig.values.what + "_heads")),
+            }));
+            if (!panels.length) return {empty: "no model with linear attention is shown"};
+            heatGrid(host, fig, {
+                panels,
+                base: 0,
+                tall: true,
+                rowName: "",
+                colName: "",
+                max: fig.values.what === "beta" ? largest(panels.flatMap((p) => p.values.flat())) || 1 : 1,
+                label: "Mean " + fig.values.what + " by layer and head",
+                format: (v) => fixed(v, 2),
+                read: (v) => significant(v, 4),
+            });
+            return {
+                csv: [["model", "layer", "head", fig.values.what]].concat(
+                    panels.flatMap((p) => p.values.flatMap((row, l) => row.map((v, h) => [p.title, l, h, v]))),
+                ),
+            };
+        },
+    });
+}

@@ -10,6 +10,7 @@ const SECTIONS = [
     ["activations", "Activations", activationsSection, always],
     ["gates", "Gate scores", gatesSection, hasGates],
     ["sparsity", "Sparsity", sparsitySection, hasSparsity],
+    ["delta", "Linear attention", deltaSection, hasDelta],
     ["experts", "Experts", expertsSection, hasExperts],
     ["rounding", "Rounding to 8 bits", roundingSection, hasRounding],
     ["definitions", "Definitions", definitionsSection, always],
