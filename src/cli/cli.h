@@ -52,6 +52,7 @@ int cli_stop_code(void);
 void cli_finish(poptContext ctx, const struct poptOption *table);
 
 int cmd_bench(int argc, const char **argv);
+int cmd_convert(int argc, const char **argv);
 int cmd_generate(int argc, const char **argv);
 int cmd_info(int argc, const char **argv);
 int cmd_inspect(int argc, const char **argv);

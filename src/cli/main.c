@@ -16,6 +16,7 @@ static const command commands[] = {
     {"train", "train a model on text", cmd_train},
     {"generate", "continue a prompt with a model", cmd_generate},
     {"inspect", "see attention sinks, massive activations and gates of models, and what happens without them", cmd_inspect},
+    {"convert", "convert a model between Hugging Face directories, GGUF and quantised forms", cmd_convert},
     {"verify", "recompute a reference case, or try a suspicious model directory", cmd_verify},
     {"info", "describe a model, a configuration, a weight file, or this machine", cmd_info},
     {"bench", "time kernels, matrix products and training steps on this machine", cmd_bench},

@@ -43,6 +43,28 @@ static const sluice__tensor_name names[] = {
 static const char *const no_types[] = {NULL};
 const sluice__family sluice__gguf_names = {.name = "GGUF", .model_types = no_types, .tensor_names = names};
 
+const char *sluice__gguf_slot_name(sluice__slot slot, const char *arch) {
+    bool hybrid = !strncmp(arch, "qwen35", 6) || !strcmp(arch, "qwen3next");
+    if (slot == SLUICE__SLOT_POST_ATTENTION_NORM && hybrid) return "post_attention_norm.weight";
+    for (int i = 0; names[i].name; i++)
+        if (names[i].slot == slot) return names[i].name;
+    return NULL;
+}
+
+bool sluice__gguf_slot_of(const char *name, sluice__slot *slot, sluice__storage *storage, int *layer) {
+    int used = 0;
+    *layer = -1;
+    if (sscanf(name, "blk.%d.%n", layer, &used) == 1 && used && *layer >= 0) name += used;
+    else *layer = -1;
+    for (int i = 0; names[i].name; i++) {
+        if (strcmp(names[i].name, name) || sluice__slot_in_layer(names[i].slot) != (*layer >= 0)) continue;
+        *slot = names[i].slot;
+        *storage = names[i].storage;
+        return true;
+    }
+    return false;
+}
+
 /* ---- changed tensors ---- */
 
 static int64_t integer_of(const sluice__gguf *g, const char *arch, const char *key) {

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversions: which type each tensor gets, and the two ways to a GGUF file. A GGUF source is copied entry by entry; any
+ * other is loaded as a model, its matrices in the pages of their files, and written from there a few rows at a time. */
+#include "model/convert.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "model/gguf_export.h"
+#include "model/gguf_model.h"
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+sluice_convert_params sluice_convert_params_default(void) { return (sluice_convert_params){0}; }
+
+/* ---- types ---- */
+
+static bool find_type(sluice__dtype *out, const char *name, bool gguf) {
+    sluice__quant quant;
+    for (int i = 0; i < SLUICE__DTYPES; i++) {
+        sluice__dtype d = (sluice__dtype)i;
+        if (strcasecmp(sluice__dtype_name(d), name)) continue;
+        *out = d;
+        return d == SLUICE__F32 || d == SLUICE__F16 || d == SLUICE__BF16 || (gguf && sluice__dtype_quant(d, &quant));
+    }
+    return false;
+}
+
+static sluice_status unknown_type(const char *name, bool gguf, sluice_error *err) {
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "type \"%.40s\": expected F32, F16%s", name,
+                        gguf ? ", BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K"
+                             : " or BF16 (block types exist in GGUF files only)");
+}
+
+static sluice_status add_override(sluice__conversion *c, const char *text, sluice_error *err) {
+    const char *equals = strrchr(text, '=');
+    sluice__override *o = &c->overrides[c->num_overrides];
+    if (!equals || equals == text)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "override \"%.100s\": expected REGEX=TYPE", text);
+    if (!find_type(&o->dtype, equals + 1, c->params->gguf)) return unknown_type(equals + 1, c->params->gguf, err);
+    char *pattern = sluice__strndup(text, (size_t)(equals - text)), why[120] = "";
+    if (!pattern) return sluice__no_memory(err, strlen(text), "an override");
+    int bad = regcomp(&o->pattern, pattern, REG_EXTENDED | REG_NOSUB);
+    if (bad) regerror(bad, &o->pattern, why, sizeof why);
+    sluice__free(pattern);
+    if (bad) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "override \"%.100s\": %s", text, why);
+    c->num_overrides++;
+    return SLUICE_OK;
+}
+
+static sluice_status read_params(sluice__conversion *c, sluice_error *err) {
+    const sluice_convert_params *p = c->params;
+    c->typed = p->dtype != NULL;
+    if (c->typed && !find_type(&c->dtype, p->dtype, p->gguf)) return unknown_type(p->dtype, p->gguf, err);
+    if (p->max_shard_size < 0) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "max_shard_size: expected 0 or more");
+    c->overrides = sluice__calloc((size_t)p->num_overrides, sizeof *c->overrides, SLUICE__MEM_OTHER);
+    if (!c->overrides) return sluice__no_memory(err, sizeof *c->overrides, "overrides");
+    for (int i = 0; i < p->num_overrides; i++) SLUICE__TRY(add_override(c, p->overrides[i], err));
+    return SLUICE_OK;
+}
+
+/* A type for rows of this length: blocks of 256 give way to blocks of 32, those to halves. */
+static sluice__dtype fitting(sluice__dtype dtype, int64_t columns) {
+    if (columns % sluice__dtype_block(dtype) == 0) return dtype;
+    if (columns % 32) return SLUICE__F16;
+    return dtype == SLUICE__Q4_K ? SLUICE__Q5_0 : dtype == SLUICE__Q5_K ? SLUICE__Q5_1 : SLUICE__Q8_0;
+}
+
+/* Embedding and head lose most by few bits: as in llama.cpp's mixtures they get six. */
+static sluice__dtype gentler(const char *name, sluice__dtype dtype) {
+    bool ends = !strcmp(name, "token_embd.weight") || !strcmp(name, "output.weight");
+    sluice__quant quant;
+    bool few = sluice__dtype_quant(dtype, &quant) && dtype != SLUICE__Q8_0 && dtype != SLUICE__Q6_K;
+    return ends && few ? SLUICE__Q6_K : dtype;
+}
+
+/* Matrices that are small and decide much. */
+static bool kept_exact(const char *name) {
+    static const char *const tails[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight",
+                                        "ssm_beta.weight", "ssm_alpha.weight", "ssm_ba.weight"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+        if (n >= strlen(tails[i]) && !strcmp(name + n - strlen(tails[i]), tails[i])) return true;
+    return false;
+}
+
+static sluice__dtype wanted_type(sluice__conversion *c, const char *name, sluice__dtype like, int64_t columns, bool matrix) {
+    bool gguf = c->params->gguf;
+    sluice__quant quant;
+    for (int i = 0; i < c->num_overrides; i++)
+        if (!regexec(&c->overrides[i].pattern, name, 0, NULL, 0)) return fitting(c->overrides[i].dtype, columns);
+    if (!gguf && !c->typed) return sluice__dtype_quant(like, &quant) ? SLUICE__F32 : like;
+    if (!gguf) return c->dtype;
+    if (!matrix || kept_exact(name)) return SLUICE__F32;
+    return fitting(c->typed ? gentler(name, c->dtype) : like, columns);
+}
+
+sluice__dtype sluice__conversion_type(sluice__conversion *c, const char *name, sluice__dtype like, int64_t rows,
+                                      int64_t columns, bool matrix) {
+    sluice__dtype dtype = wanted_type(c, name, like, columns, matrix);
+    bool blocks = c->typed && sluice__dtype_block(c->dtype) > 1;
+    c->result->kept_wider += matrix && blocks && !kept_exact(name) && columns % sluice__dtype_block(c->dtype) != 0;
+    c->tensors_of[dtype]++;
+    c->result->tensors++;
+    c->result->parameters += rows * columns;
+    c->result->bytes += sluice__dtype_bytes(dtype, rows * columns);
+    return dtype;
+}
+
+static void describe_types(const sluice__conversion *c) {
+    size_t n = 0;
+    char *out = c->result->types;
+    for (int i = 0; i < SLUICE__DTYPES && n < sizeof c->result->types; i++)
+        if (c->tensors_of[i])
+            n += (size_t)snprintf(out + n, sizeof c->result->types - n, "%s%s x%lld", n ? ", " : "",
+                                  sluice__dtype_name((sluice__dtype)i), (long long)c->tensors_of[i]);
+}
+
+/* ---- to GGUF ---- */
+
+static sluice__dtype type_of(void *user, const char *name, sluice__dtype like, int64_t rows, int64_t columns, bool matrix) {
+    return sluice__conversion_type(user, name, like, rows, columns, matrix);
+}
+
+static void put_file_type(sluice__gguf_writer *w, const sluice__conversion *c) {
+    static const struct {
+        sluice__dtype dtype;
+        unsigned number;
+    } numbers[] = {{SLUICE__F32, 0},  {SLUICE__F16, 1},   {SLUICE__Q4_0, 2},  {SLUICE__Q4_1, 3},  {SLUICE__Q8_0, 7}, {SLUICE__Q5_0, 8},
+                   {SLUICE__Q5_1, 9}, {SLUICE__Q4_K, 14}, {SLUICE__Q5_K, 16}, {SLUICE__Q6_K, 18}, {SLUICE__BF16, 32}};
+    enum { NUMBERS = sizeof numbers / sizeof *numbers };
+    int best = 0;
+    bool blocks = false;
+    for (int i = 0; i < NUMBERS; i++) {
+        if (c->tensors_of[numbers[i].dtype] && numbers[i].dtype != SLUICE__F32 &&
+            c->tensors_of[numbers[i].dtype] > (best ? c->tensors_of[numbers[best].dtype] : 0))
+            best = i;
+        blocks |= c->tensors_of[numbers[i].dtype] && sluice__dtype_block(numbers[i].dtype) > 1;
+    }
+    sluice__gguf_put_u32(w, "general.file_type", numbers[best].number);
+    if (blocks) sluice__gguf_put_u32(w, "general.quantization_version", 2);
+}
+
+static void put_name(sluice__gguf_writer *w, const char *from) {
+    size_t n = strlen(from);
+    while (n > 1 && from[n - 1] == '/') n--;
+    size_t start = n;
+    while (start > 0 && from[start - 1] != '/') start--;
+    sluice__gguf_put_string(w, "general.name", from + start, n - start);
+}
+
+typedef struct job {
+    sluice__conversion *c;
+    const sluice__gguf_export *e;           /* from a model, or */
+    const sluice__gguf *g;                  /* from a GGUF file */
+} job;
+
+static sluice_status job_rows(void *user, int tensor, int64_t first, int64_t rows, float *values, sluice_error *err) {
+    const job *j = user;
+    if (j->e) return sluice__gguf_export_rows(j->e, tensor, first, rows, values, err);
+    const sluice__gguf_tensor *t = sluice__gguf_tensor_at(j->g, tensor);
+    int64_t row = t->shape[t->ndim - 1];
+    if (!sluice__dtype_is_weight(t->dtype))
+        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: type %s cannot be converted",
+                            sluice__gguf_path(j->g), t->name, sluice__dtype_name(t->dtype));
+    sluice__to_f32(values, t->dtype, t->data + sluice__dtype_bytes(t->dtype, first * row), 1, rows * row);
+    return SLUICE_OK;
+}
+
+static void job_step(void *user, int done) {
+    const job *j = user;
+    sluice__progress_update(&j->c->progress, done, "%s", "");
+}
+
+static sluice_status write_file(job *j, sluice__gguf_writer *w, sluice_error *err) {
+    put_file_type(w, j->c);
+    sluice__progress_begin(&j->c->progress, "converting", "tensors", w->num_tensors, 0, 1);
+    sluice_status st = sluice__gguf_write(w, j->c->to, job_rows, job_step, j, err);
+    sluice__progress_end(&j->c->progress, "%s", st == SLUICE_OK ? "done" : "failed");
+    return st;
+}
+
+static sluice_status model_to_gguf(sluice__conversion *c, sluice_error *err) {
+    sluice_load_params load = sluice_load_params_default();
+    load.weights = SLUICE_LOAD_AS_STORED;
+    sluice_model *model;
+    sluice__gguf_export e;
+    SLUICE__TRY(sluice_model_load(&model, c->from, &load, err));
+    sluice_status st = sluice__gguf_export_new(&e, model, type_of, c, err);
+    if (st == SLUICE_OK) {
+        put_name(&e.writer, c->from);
+        st = sluice__gguf_export_tokenizer(&e.writer, c->from, &model->config, err);
+        job j = {.c = c, .e = &e};
+        if (st == SLUICE_OK) st = write_file(&j, &e.writer, err);
+        sluice__gguf_export_free(&e);
+    }
+    sluice_model_free(model);
+    return st;
+}
+
+static bool is(sluice__gguf_text key, const char *text) {
+    return key.size == strlen(text) && !memcmp(key.data, text, key.size);
+}
+
+/* A tensor whose type stays is copied byte by byte. */
+static sluice_status copy_tensor(sluice__conversion *c, sluice__gguf_writer *w, const sluice__gguf_tensor *t,
+                                 sluice_error *err) {
+    int64_t row = t->shape[t->ndim - 1];
+    bool weight = sluice__dtype_is_weight(t->dtype), matrix = t->ndim > 1;
+    sluice__dtype dtype = sluice__conversion_type(c, t->name, t->dtype, t->count / row, row, matrix);
+    if (!weight || (!c->typed && !matrix)) dtype = t->dtype;
+    int index = sluice__gguf_add_tensor(w, t->name, dtype, t->ndim, t->shape);
+    if (index < 0) return sluice__no_memory(err, 64, t->name);
+    if (dtype == t->dtype) w->tensors[index].raw = t->data;
+    return SLUICE_OK;
+}
+
+static sluice_status gguf_to_gguf(sluice__conversion *c, sluice_error *err) {
+    sluice__gguf *g;
+    sluice__gguf_writer w = {0};
+    SLUICE__TRY(sluice__gguf_open(&g, c->from, err));
+    sluice_status st = SLUICE_OK;
+    for (int i = 0; i < sluice__gguf_num_entries(g); i++) {
+        sluice__gguf_text key = sluice__gguf_key_at(g, i);
+        if (is(key, "general.file_type") || is(key, "general.alignment") || is(key, "general.quantization_version")) continue;
+        sluice__gguf_put_copy(&w, key, sluice__gguf_value_at(g, i));
+    }
+    for (int i = 0; i < sluice__gguf_num_tensors(g) && st == SLUICE_OK; i++)
+        st = copy_tensor(c, &w, sluice__gguf_tensor_at(g, i), err);
+    job j = {.c = c, .g = g};
+    if (st == SLUICE_OK) st = write_file(&j, &w, err);
+    sluice__gguf_writer_free(&w);
+    sluice__gguf_close(g);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+static sluice_status to_directory(sluice__conversion *c, bool from_gguf, sluice_error *err) {
+    char *temporary;
+    SLUICE__TRY(sluice__atomic_dir_begin(&temporary, c->to, err));
+    sluice_status st = from_gguf ? sluice__convert_gguf_to_hf(c, temporary, err) : sluice__convert_hf_to_hf(c, temporary, err);
+    if (st == SLUICE_OK) return sluice__atomic_dir_commit(temporary, c->to, err);
+    sluice__atomic_dir_discard(temporary);
+    return st;
+}
+
+sluice_status sluice_convert(const char *from, const char *to, const sluice_convert_params *params,
+                             sluice_convert_result *result, sluice_error *err) {
+    sluice_convert_params fallback = sluice_convert_params_default();
+    sluice_convert_result own;
+    sluice__conversion c = {.from = from, .to = to, .params = params ? params : &fallback, .result = result ? result : &own};
+    *c.result = (sluice_convert_result){0};
+    bool from_gguf = !sluice__is_dir(from) && sluice__is_gguf(from);
+    sluice_status st = read_params(&c, err);
+    if (st == SLUICE_OK && !from_gguf && !sluice__is_dir(from))
+        st = sluice__fail(err, SLUICE_ERR_IO, "%s: neither a model directory nor a GGUF file", from);
+    if (st == SLUICE_OK && !c.params->gguf && sluice__is_file(to))
+        st = sluice__fail(err, SLUICE_ERR_IO, "%s: is a file; the target is a directory unless its name ends in .gguf", to);
+    if (st == SLUICE_OK)
+        st = !c.params->gguf ? to_directory(&c, from_gguf, err) : from_gguf ? gguf_to_gguf(&c, err) : model_to_gguf(&c, err);
+    if (st == SLUICE_OK) describe_types(&c);
+    for (int i = 0; i < c.num_overrides; i++) regfree(&c.overrides[i].pattern);
+    sluice__free(c.overrides);
+    return st;
+}

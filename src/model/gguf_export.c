@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a model to the tensors of a GGUF file. Every row of the file is a row of some tensor of the model: packed gates,
+ * interleaved rotary pairs and stacked experts are nothing but lists of rows, which is why any source that can be loaded
+ * can be written, whatever its files looked like. */
+#include "model/gguf_export.h"
+#include "base/memory.h"
+#include "kernels/matrix.h"
+#include "model/gguf_metadata.h"
+#include "model/gguf_model.h"
+#include "model/packing.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct builder {
+    sluice__gguf_export *e;
+    sluice__type_fn type;
+    void *user;
+    sluice_error *err;
+} builder;
+
+static int find(const sluice_model *m, sluice__slot slot, int layer, int expert) {
+    for (int i = 0; i < m->num_tensors; i++)
+        if (m->tensors[i].slot == slot && m->tensors[i].layer == layer && m->tensors[i].expert == expert) return i;
+    return -1;
+}
+
+static sluice__dtype stored_type(const sluice_model *m, int tensor) {
+    const sluice__matrix *x = &m->matrices[tensor];
+    if (!x->data || x->type == SLUICE__WEIGHT_F32) return SLUICE__F32;
+    if (x->type == SLUICE__WEIGHT_F16) return SLUICE__F16;
+    if (x->type == SLUICE__WEIGHT_BF16) return SLUICE__BF16;
+    sluice__quant quant;
+    for (int i = SLUICE__PLAIN_DTYPES; i < SLUICE__DTYPES; i++)
+        if (sluice__dtype_quant((sluice__dtype)i, &quant) && quant == x->quant) return (sluice__dtype)i;
+    return SLUICE__F32;
+}
+
+/* A new tensor of the file, with room for its rows. `rows`: those of the model; elements of a vector. */
+static sluice_status add(builder *b, const char *name, sluice__dtype like, bool matrix, int ndim, const int64_t *shape,
+                         int64_t rows, sluice__export_tensor **out) {
+    sluice__gguf_export *e = b->e;
+    int64_t columns = matrix ? shape[ndim - 1] : 1;
+    sluice__dtype dtype = b->type(b->user, name, like, rows, columns, matrix);
+    sluice__export_tensor *more = sluice__realloc(e->tensors, (size_t)e->count + 1, sizeof *more, SLUICE__MEM_OTHER);
+    if (!more) return sluice__no_memory(b->err, (size_t)e->count * sizeof *more, "the list of tensors");
+    e->tensors = more;
+    *out = &more[e->count];
+    **out = (sluice__export_tensor){.columns = columns};
+    (*out)->rows = sluice__calloc((size_t)rows, sizeof *(*out)->rows, SLUICE__MEM_OTHER);
+    e->count++;
+    if (!(*out)->rows || sluice__gguf_add_tensor(&e->writer, name, dtype, ndim, shape) < 0)
+        return sluice__no_memory(b->err, (size_t)rows * sizeof *(*out)->rows, name);
+    return SLUICE_OK;
+}
+
+static void full_name(char out[96], const builder *b, sluice__slot slot, int layer) {
+    const char *name = sluice__gguf_slot_name(slot, b->e->arch);
+    if (layer < 0) snprintf(out, 96, "%s", name);
+    else snprintf(out, 96, "blk.%d.%s", layer, name);
+}
+
+/* The order in which files of the architecture hold rows of q and k (see sluice__gguf_edit_source). */
+static int64_t moved_row(const builder *b, const sluice__tensor *t, int64_t r) {
+    bool q = t->slot == SLUICE__SLOT_Q || t->slot == SLUICE__SLOT_Q_BIAS;
+    bool k = t->slot == SLUICE__SLOT_K || t->slot == SLUICE__SLOT_K_BIAS;
+    if (strcmp(b->e->arch, "llama") || !(q || k)) return r;
+    const sluice_layer_spec *l = &b->e->model->config.layers[t->layer];
+    const sluice__gguf_edit pairs = {SLUICE__EDIT_ROPE_PAIRS, q ? l->num_attention_heads : l->num_key_value_heads,
+                                     l->head_dim, 0, 0};
+    return sluice__gguf_edit_source(&pairs, r);
+}
+
+static sluice_status add_plain(builder *b, int tensor) {
+    const sluice__tensor *t = &b->e->model->tensors[tensor];
+    char name[96];
+    sluice__export_tensor *out;
+    full_name(name, b, t->slot, t->layer);
+    int64_t shape[2] = {t->shape[0], t->ndim == 2 ? t->shape[1] : 1};
+    SLUICE__TRY(add(b, name, stored_type(b->e->model, tensor), t->ndim == 2, t->ndim, shape, t->shape[0], &out));
+    for (int64_t r = 0; r < t->shape[0]; r++) out->rows[moved_row(b, t, r)] = (sluice__export_row){tensor, r};
+    return SLUICE_OK;
+}
+
+/* q_proj with gate rows behind the query rows of each head; a headwise gate's row is repeated. */
+static sluice_status add_packed_q(builder *b, int q, int gate) {
+    const sluice_model *m = b->e->model;
+    const sluice__tensor *t = &m->tensors[q];
+    const sluice_layer_spec *l = &m->config.layers[t->layer];
+    const sluice__file_layout layout = {.gate_packing = SLUICE_GATE_Q_PER_HEAD,
+                                        .gate_repeated = l->gate.granularity == SLUICE_GATE_HEADWISE};
+    char name[96];
+    sluice__export_tensor *out;
+    full_name(name, b, t->slot, t->layer);
+    int64_t rows = t->shape[0] + sluice__packed_gate_rows(&m->config, &layout, t->layer);
+    int64_t shape[2] = {rows, t->ndim == 2 ? t->shape[1] : 1};
+    SLUICE__TRY(add(b, name, stored_type(m, q), t->ndim == 2, t->ndim, shape, rows, &out));
+    for (int64_t r = 0; r < rows; r++) {
+        sluice__packed_row p = sluice__packed_row_of(&m->config, &layout, t->layer, r);
+        out->rows[r] = (sluice__export_row){p.gate ? gate : q, p.row};
+    }
+    return SLUICE_OK;
+}
+
+/* One tensor of all experts. */
+static sluice_status add_experts(builder *b, sluice__slot slot, int layer) {
+    const sluice_model *m = b->e->model;
+    int first = find(m, slot, layer, 0), experts = m->config.layers[layer].moe.num_experts;
+    const sluice__tensor *t = &m->tensors[first];
+    char name[96];
+    sluice__export_tensor *out;
+    full_name(name, b, slot, layer);
+    int64_t shape[3] = {experts, t->shape[0], t->shape[1]}, rows = t->shape[0];
+    SLUICE__TRY(add(b, name, stored_type(m, first), true, 3, shape, experts * rows, &out));
+    for (int e = 0; e < experts; e++) {
+        int tensor = find(m, slot, layer, e);
+        for (int64_t r = 0; r < rows; r++) out->rows[e * rows + r] = (sluice__export_row){tensor, r};
+    }
+    return SLUICE_OK;
+}
+
+static bool is_gate(sluice__slot slot) { return slot == SLUICE__SLOT_GATE || slot == SLUICE__SLOT_GATE_BIAS; }
+
+static sluice_status add_tensor(builder *b, int tensor) {
+    const sluice_model *m = b->e->model;
+    const sluice__tensor *t = &m->tensors[tensor];
+    bool q = t->slot == SLUICE__SLOT_Q || t->slot == SLUICE__SLOT_Q_BIAS;
+    int gate = q ? find(m, t->slot == SLUICE__SLOT_Q ? SLUICE__SLOT_GATE : SLUICE__SLOT_GATE_BIAS, t->layer, -1) : -1;
+    if (t->expert > 0 || is_gate(t->slot)) return SLUICE_OK;
+    if (!sluice__gguf_slot_name(t->slot, b->e->arch))
+        return sluice__fail(b->err, SLUICE_ERR_UNSUPPORTED, "GGUF files of %s have no tensor for %s", b->e->arch, t->name);
+    if (t->expert == 0) return add_experts(b, t->slot, t->layer);
+    return gate >= 0 ? add_packed_q(b, tensor, gate) : add_plain(b, tensor);
+}
+
+/* What llama3's RoPE divides each frequency by. */
+static sluice_status add_frequencies(builder *b) {
+    const sluice_rope_spec *rope = &b->e->model->config.layers[0].rope;
+    int64_t half = rope->rotary_dim / 2;
+    double attention, *inverse = sluice__calloc((size_t)half, sizeof *inverse, SLUICE__MEM_OTHER);
+    float *values = sluice__calloc((size_t)half, sizeof *values, SLUICE__MEM_OTHER);
+    sluice__export_tensor *out = NULL;
+    sluice_status st = inverse && values ? SLUICE_OK : sluice__no_memory(b->err, (size_t)half * 8, "RoPE");
+    if (st == SLUICE_OK) st = add(b, "rope_freqs.weight", SLUICE__F32, false, 1, &half, half, &out);
+    if (st == SLUICE_OK) {
+        sluice__rope_inv_freq(rope, 0, inverse, &attention);
+        for (int64_t i = 0; i < half; i++)
+            values[i] = (float)(pow(rope->theta, -2.0 * (double)i / rope->rotary_dim) / inverse[i]);
+        out->values = values;
+    } else {
+        sluice__free(values);
+    }
+    sluice__free(inverse);
+    return st;
+}
+
+sluice_status sluice__gguf_export_new(sluice__gguf_export *out, const sluice_model *model, sluice__type_fn type, void *user,
+                                  sluice_error *err) {
+    *out = (sluice__gguf_export){.model = model};
+    builder b = {out, type, user, err};
+    sluice_status st = sluice__gguf_choose_architecture(&out->arch, &model->config, err);
+    if (st == SLUICE_OK) st = sluice__gguf_put_config(&out->writer, out->arch, &model->config, err);
+    if (st == SLUICE_OK && model->config.layers[0].rope.type == SLUICE_ROPE_LLAMA3) st = add_frequencies(&b);
+    for (int i = 0; i < model->num_tensors && st == SLUICE_OK; i++) st = add_tensor(&b, i);
+    if (st != SLUICE_OK) sluice__gguf_export_free(out);
+    return st;
+}
+
+void sluice__gguf_export_free(sluice__gguf_export *e) {
+    for (int i = 0; i < e->count; i++) {
+        sluice__free(e->tensors[i].rows);
+        sluice__free(e->tensors[i].values);
+    }
+    sluice__free(e->tensors);
+    sluice__gguf_writer_free(&e->writer);
+    *e = (sluice__gguf_export){0};
+}
+
+static void model_row(const sluice_model *m, sluice__export_row at, int64_t columns, float *out) {
+    const sluice__matrix *x = &m->matrices[at.tensor];
+    if (x->data) sluice__matrix_widen(out, x, at.row, 1);
+    else memcpy(out, m->flat + m->tensors[at.tensor].offset + at.row * columns, (size_t)columns * sizeof *out);
+}
+
+sluice_status sluice__gguf_export_rows(const sluice__gguf_export *e, int tensor, int64_t first, int64_t rows,
+                                       float *values, sluice_error *err) {
+    const sluice__export_tensor *t = &e->tensors[tensor];
+    const sluice__gguf_new_tensor *shape = &e->writer.tensors[tensor];
+    int64_t row = shape->shape[shape->ndim - 1], per_row = row / t->columns;
+    (void)err;
+    if (t->values) {
+        memcpy(values, t->values + first * row, (size_t)(rows * row) * sizeof *values);
+        return SLUICE_OK;
+    }
+#pragma omp parallel for schedule(static) if (rows * row > 65536)
+    for (int64_t r = 0; r < rows * per_row; r++)
+        model_row(e->model, t->rows[first * per_row + r], t->columns, values + r * t->columns);
+    return SLUICE_OK;
+}

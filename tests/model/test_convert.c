@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversions: round trips between a directory and GGUF keep the logits exactly where the types do, and as nearly as types
+ * allow otherwise; gates of any packing arrive; overrides, shards and refusals. */
+#include "support/reference.h"
+#include "support/test_support.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "layers/transformer.h"
+#include "model/gguf.h"
+#include "model/store.h"
+#include "sluice/convert.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LENGTH = 20, MOST = LENGTH * 1024 };
+
+static void logits_of(const char *path, sluice_load_weights weights, float *out, int *vocab) {
+    sluice_load_params load = sluice_load_params_default();
+    sluice_model *m;
+    sluice__workspace *ws;
+    sluice_error err = {0};
+    int32_t ids[LENGTH];
+    load.weights = weights;
+    assert_ok_err(sluice_model_load(&m, path, &load, &err), &err);
+    *vocab = sluice_model_config(m)->vocab_size;
+    assert_true(LENGTH * *vocab <= MOST);
+    for (int i = 0; i < LENGTH; i++) ids[i] = (i * 37 + 5) % *vocab;
+    assert_ok(sluice__workspace_new(&ws, m, 1, LENGTH, SLUICE__INFER, NULL));
+    sluice__input in = {.batch = 1, .seq_len = LENGTH, .ids = ids};
+    assert_ok(sluice__forward(m, ws, &in, NULL, NULL, SLUICE__LOGITS_ALL, out, NULL));
+    sluice__workspace_free(ws);
+    sluice_model_free(m);
+}
+
+/* Root mean square difference of the logits of two models over that of the first. */
+static double distance(const char *a, const char *b) {
+    static float x[MOST], y[MOST];
+    int n, m;
+    logits_of(a, SLUICE_LOAD_F32, x, &n);
+    logits_of(b, SLUICE_LOAD_F32, y, &m);
+    assert_int_equal(n, m);
+    double error = 0, all = 0;
+    for (int i = 0; i < LENGTH * n; i++) {
+        error += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+        all += (double)x[i] * x[i];
+    }
+    return sqrt(error / all);
+}
+
+static void convert(const char *from, const char *to, const char *dtype, sluice_convert_result *result) {
+    sluice_convert_params p = sluice_convert_params_default();
+    sluice_error err = {0};
+    p.dtype = dtype;
+    p.gguf = strstr(to, ".gguf") != NULL;
+    assert_ok_err(sluice_convert(from, to, &p, result, &err), &err);
+}
+
+static const char *in(const char *dir, const char *name) {
+    static char path[4][512];
+    static int next;
+    char *out = path[next++ % 4];
+    snprintf(out, sizeof path[0], "%s/%s", dir, name);
+    return out;
+}
+
+static const char *const cases[] = {"models/llama",   "models/qwen2",          "models/qwen3",
+                                    "models/qwen3_yarn", "models/export_tied", "models/export_untied",
+                                    "models/paper_elementwise_g2", "models/paper_headwise_g4", "models/paper_headwise_g2_bin"};
+
+/* Directory -> GGUF -> directory in F32: not a bit changes. */
+static void fp32_round_trips_are_exact(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *from = test_reference(cases[i]), *dir = test_temp_dir();
+        if (!from) continue;
+        convert(from, in(dir, "a.gguf"), "F32", NULL);
+        convert(in(dir, "a.gguf"), in(dir, "hf"), NULL, NULL);
+        convert(in(dir, "a.gguf"), in(dir, "b.gguf"), NULL, NULL);
+        double there = distance(from, in(dir, "a.gguf")), back = distance(from, in(dir, "hf"));
+        print_message("%s: %g %g\n", cases[i], there, back);
+        assert_true(there == 0 && back < 1e-6); /* norms stored as w - 1 are rounded on the way back */
+        assert_true(distance(in(dir, "a.gguf"), in(dir, "b.gguf")) == 0);
+    }
+}
+
+/* Bounds on what each type may change: about twice what these small models showed (docs/gguf.md has large ones). */
+static void types_lose_what_they_must(void **state) {
+    static const struct {
+        const char *name;
+        double bound;
+    } types[] = {{"F16", 2e-3}, {"BF16", 2e-2}, {"Q8_0", 0.05}, {"Q5_1", 0.35}, {"Q4_0", 0.7}};
+    (void)state;
+    const char *from = test_reference("models/llama"), *dir = test_temp_dir();
+    double before = 0;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        sluice_convert_result r;
+        convert(from, in(dir, "x.gguf"), types[i].name, &r);
+        double d = distance(from, in(dir, "x.gguf"));
+        print_message("%s: %.2e, %s\n", types[i].name, d, r.types);
+        assert_true(d > before / 4 && d < types[i].bound);
+        before = d;
+    }
+}
+
+static void directories_change_type_and_shards(void **state) {
+    (void)state;
+    const char *from = test_reference("models/llama"), *dir = test_temp_dir();
+    sluice_convert_params p = sluice_convert_params_default();
+    sluice_convert_result r;
+    p.dtype = "BF16";
+    p.max_shard_size = 8192;
+    assert_ok(sluice_convert(from, in(dir, "bf"), &p, &r, NULL));
+    assert_true(sluice__is_file(in(dir, "bf/model.safetensors.index.json")));
+    assert_false(sluice__is_file(in(dir, "bf/model.safetensors")));
+    assert_true(distance(from, in(dir, "bf")) < 2e-2);
+    json_t *config;
+    assert_ok(sluice__json_load(&config, in(dir, "bf/config.json"), NULL));
+    json_t *dtype = json_object_get(config, "torch_dtype");
+    assert_string_equal(json_string_value(dtype ? dtype : json_object_get(config, "dtype")), "bfloat16");
+    json_decref(config);
+    const char *bin = test_reference("models/paper_headwise_g2_bin");
+    if (!bin) return;
+    convert(bin, in(dir, "safe"), NULL, NULL);
+    assert_true(sluice__is_file(in(dir, "safe/model.safetensors")));
+    assert_true(distance(bin, in(dir, "safe")) == 0);
+}
+
+static void overrides_choose_types(void **state) {
+    (void)state;
+    static const char *const overrides[] = {"attn_v=F16", "blk\\.0\\.ffn=F32"};
+    const char *from = test_reference("models/llama"), *dir = test_temp_dir();
+    sluice_convert_params p = sluice_convert_params_default();
+    p.dtype = "Q8_0";
+    p.gguf = true;
+    p.overrides = overrides;
+    p.num_overrides = 2;
+    assert_ok(sluice_convert(from, in(dir, "x.gguf"), &p, NULL, NULL));
+    sluice__gguf *g;
+    assert_ok(sluice__gguf_open(&g, in(dir, "x.gguf"), NULL));
+    assert_int_equal(sluice__gguf_find_tensor(g, "blk.1.attn_v.weight")->dtype, SLUICE__F16);
+    assert_int_equal(sluice__gguf_find_tensor(g, "blk.0.ffn_up.weight")->dtype, SLUICE__F32);
+    assert_int_equal(sluice__gguf_find_tensor(g, "blk.1.attn_q.weight")->dtype, SLUICE__Q8_0);
+    assert_int_equal(sluice__gguf_find_tensor(g, "blk.1.attn_norm.weight")->dtype, SLUICE__F32);
+    sluice__gguf_close(g);
+}
+
+static void refused(const char *from, const char *to, const char *dtype, const char *override, const char *word) {
+    sluice_convert_params p = sluice_convert_params_default();
+    sluice_error err = {0};
+    p.dtype = dtype;
+    p.gguf = strstr(to, ".gguf") != NULL;
+    p.overrides = &override;
+    p.num_overrides = override ? 1 : 0;
+    assert_int_not_equal(sluice_convert(from, to, &p, NULL, &err), SLUICE_OK);
+    if (!strstr(err.message, word)) fail_msg("%s: %s", word, err.message);
+    assert_false(sluice__is_file(to) || sluice__is_dir(to));
+}
+
+static void what_cannot_be_written_is_refused(void **state) {
+    (void)state;
+    const char *from = test_reference("models/llama"), *dir = test_temp_dir();
+    refused(from, in(dir, "x.gguf"), "Q3_K", NULL, "Q3_K");
+    refused(from, in(dir, "x"), "Q8_0", NULL, "GGUF files only");
+    refused(from, in(dir, "x.gguf"), NULL, "attn_q", "REGEX=TYPE");
+    refused(from, in(dir, "x.gguf"), NULL, "(=F16", "override");
+    refused(in(dir, "nothing"), in(dir, "x.gguf"), NULL, NULL, "nothing");
+    sluice_config config;
+    sluice_model *m;
+    assert_ok(sluice_config_parse(&config, "{\"sandwich_norm\": true, \"gate_position\": \"value\"}", "config", NULL));
+    assert_ok(sluice_model_new(&m, &config, 1, NULL));
+    assert_ok(sluice__make_dirs(in(dir, "own"), NULL));
+    assert_ok(sluice_model_save(m, in(dir, "own"), SLUICE_SAVE_NATIVE, NULL));
+    refused(in(dir, "own"), in(dir, "x.gguf"), NULL, NULL, "GGUF");
+    sluice_model_free(m);
+    sluice_config_free(&config);
+}
+
+/* GGUF -> GGUF with another type keeps all metadata but those that speak of types. */
+static void metadata_survive(void **state) {
+    (void)state;
+    const char *from = test_shared("reference/quant/tiny-llama.gguf"), *dir = test_temp_dir();
+    if (!from) skip();
+    convert(from, in(dir, "x.gguf"), "Q8_0", NULL);
+    sluice__gguf *a, *b;
+    assert_ok(sluice__gguf_open(&a, from, NULL));
+    assert_ok(sluice__gguf_open(&b, in(dir, "x.gguf"), NULL));
+    int compared = 0;
+    for (int i = 0; i < sluice__gguf_num_entries(a); i++) {
+        sluice__gguf_text key = sluice__gguf_key_at(a, i);
+        const sluice__gguf_value *v = sluice__gguf_value_at(a, i), *w;
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)key.size, key.data);
+        if (!strcmp(name, "general.file_type")) continue;
+        assert_non_null(w = sluice__gguf_find(b, name));
+        assert_true(v->type == w->type && v->count == w->count && sluice__gguf_value_bytes(v) == sluice__gguf_value_bytes(w));
+        assert_memory_equal(v->data, w->data, sluice__gguf_value_bytes(v));
+        compared++;
+    }
+    assert_true(compared > 25);
+    assert_int_equal(sluice__gguf_find_tensor(b, "blk.0.attn_k.weight")->dtype, SLUICE__Q8_0);
+    sluice__gguf_close(a);
+    sluice__gguf_close(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fp32_round_trips_are_exact),        cmocka_unit_test(types_lose_what_they_must),
+        cmocka_unit_test(directories_change_type_and_shards), cmocka_unit_test(overrides_choose_types),
+        cmocka_unit_test(what_cannot_be_written_is_refused), cmocka_unit_test(metadata_survive)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
