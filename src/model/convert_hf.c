@@ -257,7 +257,11 @@ static sluice_status add_experts(plan *p, const sluice__file_layout *hf, const s
     for (int64_t e = 0; e < t->shape[0]; e++) {
         place.expert = (int)e;
         char *name = sluice__family_tensor_name(hf, place);
-        sluice__view view = {e * t->shape[1] * t->shape[2], t->shape[1], t->shape[2], t->shape[2], 1};
+        sluice__view view = {.first = e * t->shape[1] * t->shape[2],
+                             .rows = t->shape[1],
+                             .columns = t->shape[2],
+                             .row_stride = t->shape[2],
+                             .column_stride = 1};
         sluice_status st = name ? add_piece(p, name, source, 2, t->shape + 1, &view, false, err)
                                 : sluice__no_memory(err, 64, "a tensor name");
         sluice__free(name);
