@@ -253,7 +253,8 @@ static bool is_expert(sluice__slot slot) {
 
 static sluice_status add_experts(plan *p, const sluice__file_layout *hf, const sluice__store_tensor *t, int source,
                                  sluice__place place, sluice_error *err) {
-    if (t->ndim != 3) return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: expected three dimensions", t->file, t->name);
+    if (t->ndim != 3)
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: expected three dimensions", t->file, t->name);
     for (int64_t e = 0; e < t->shape[0]; e++) {
         place.expert = (int)e;
         char *name = sluice__family_tensor_name(hf, place);
@@ -270,12 +271,13 @@ static sluice_status add_experts(plan *p, const sluice__file_layout *hf, const s
     return SLUICE_OK;
 }
 
-static sluice_status add_from_gguf(plan *p, const sluice__file_layout *hf, int source, sluice_error *err) {
+static sluice_status add_from_gguf(plan *p, const sluice__file_layout *hf, const sluice_config *config, int source,
+                                   sluice_error *err) {
     const sluice__store_tensor *t = sluice__store_at(p->store, source);
     sluice__place place = {.expert = -1};
     sluice__storage storage = SLUICE__ALONE;
     if (!strcmp(t->name, "rope_freqs.weight")) return SLUICE_OK; /* in the configuration */
-    if (!sluice__gguf_slot_of(t->name, &place.slot, &storage, &place.layer))
+    if (!sluice__gguf_slot_of(t->name, config, &place.slot, &storage, &place.layer))
         return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s has no counterpart in %s", t->file, t->name,
                             hf->family->name);
     if (is_expert(place.slot)) return add_experts(p, hf, t, source, place, err);
@@ -283,9 +285,11 @@ static sluice_status add_from_gguf(plan *p, const sluice__file_layout *hf, int s
     if (!name)
         return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s is stored in another way in %s", t->file, t->name,
                             hf->family->name);
-    bool one_plus = hf->family->norm == SLUICE_NORM_ONE_PLUS && sluice__slot_kind_of(place.slot) == SLUICE__KIND_NORM;
+    bool one_plus = hf->family->norm == SLUICE_NORM_ONE_PLUS && sluice__slot_is_one_plus(place.slot);
     sluice__view view = sluice__view_of(t->ndim, t->shape);
-    sluice_status st = add_piece(p, name, source, t->ndim, t->shape, &view, one_plus, err);
+    int64_t conv[3] = {t->shape[0], 1, t->shape[1]}; /* as torch.nn.Conv1d keeps it */
+    bool is_conv = sluice__slot_kind_of(place.slot) == SLUICE__KIND_CONV;
+    sluice_status st = add_piece(p, name, source, is_conv ? 3 : t->ndim, is_conv ? conv : t->shape, &view, one_plus, err);
     sluice__free(name);
     return st;
 }
@@ -319,7 +323,7 @@ sluice_status sluice__convert_gguf_to_hf(sluice__conversion *c, const char *temp
     if (st == SLUICE_OK) st = sluice__gguf_config_json(&root, sluice__store_gguf(p.store), err);
     sluice__json view = sluice__json_view(root, c->from);
     if (st == SLUICE_OK) st = sluice__config_read(&config, &hf, &view, err);
-    for (int i = 0; st == SLUICE_OK && i < sluice__store_count(p.store); i++) st = add_from_gguf(&p, &hf, i, err);
+    for (int i = 0; st == SLUICE_OK && i < sluice__store_count(p.store); i++) st = add_from_gguf(&p, &hf, &config, i, err);
     if (st == SLUICE_OK) st = write_tokenizer(c->from, temporary, err);
     if (st == SLUICE_OK) st = save_config(c, root, temporary, err);
     if (st == SLUICE_OK) st = write_weights(&p, temporary, err);

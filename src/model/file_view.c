@@ -152,6 +152,10 @@ bool sluice__file_view_at(sluice__file_view *out, const sluice_config *config, c
     if (!name) return false;
     if (is_q(place.slot)) shape[0] += packed;
     view_of(out, config, place, storage, shape[0], ndim == 2 ? shape[1] : 0);
+    if (layout->family == &sluice__gguf_names && sluice__slot_kind_of(place.slot) == SLUICE__KIND_CONV) {
+        out->ndim = 2; /* without the dimension of one input channel */
+        out->shape[1] = out->shape[2];
+    }
     out->name = full_name(layout, name, place, storage);
     return true;
 }

@@ -293,6 +293,17 @@ static sluice_status read_hybrid_moe(const reader *r) {
     return set_experts(r, true);
 }
 
+/* Every second layer has the window; YaRN as the released models have it, where the file says yarn. */
+static sluice_status read_gpt_oss(const reader *r) {
+    SLUICE__TRY(copy_integer(r, "expert_count", "num_local_experts", true));
+    SLUICE__TRY(copy_integer(r, "expert_used_count", "num_experts_per_tok", true));
+    SLUICE__TRY(copy_integer(r, "expert_feed_forward_length", "intermediate_size", true));
+    SLUICE__TRY(copy_integer(r, "attention.sliding_window", "sliding_window", true));
+    json_t *rope = json_object_get(r->out, "rope_parameters");
+    if (json_object_get(rope, "factor")) json_object_set_new(rope, "truncate", json_false());
+    return set(r, "attention_bias", json_boolean(has_tensor(r, "blk.0.attn_q.bias")));
+}
+
 static const architecture architectures[] = {
     {"llama", "llama", read_llama},
     {"qwen2", "qwen2", read_qwen2},
@@ -302,6 +313,7 @@ static const architecture architectures[] = {
     {"qwen3next", "qwen3_next", read_hybrid_moe},
     {"qwen35", "qwen3_5_text", read_qwen35},
     {"qwen35moe", "qwen3_5_moe_text", read_hybrid_moe},
+    {"gpt-oss", "gpt_oss", read_gpt_oss},
 };
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 

@@ -40,7 +40,7 @@ static sluice__dtype stored_type(const sluice_model *m, int tensor) {
 static sluice_status add(builder *b, const char *name, sluice__dtype like, bool matrix, int ndim, const int64_t *shape,
                          int64_t rows, sluice__export_tensor **out) {
     sluice__gguf_export *e = b->e;
-    int64_t columns = matrix ? shape[ndim - 1] : 1;
+    int64_t columns = matrix ? shape[ndim - 1] : 1; /* biases of experts are vectors, one after the other */
     sluice__dtype dtype = b->type(b->user, name, like, rows, columns, matrix);
     sluice__export_tensor *more = sluice__realloc(e->tensors, (size_t)e->count + 1, sizeof *more, SLUICE__MEM_OTHER);
     if (!more) return sluice__no_memory(b->err, (size_t)e->count * sizeof *more, "the list of tensors");
@@ -60,15 +60,39 @@ static void full_name(char out[96], const builder *b, sluice__slot slot, int lay
     else snprintf(out, 96, "blk.%d.%s", layer, name);
 }
 
-/* The order in which files of the architecture hold rows of q and k (see sluice__gguf_edit_source). */
-static int64_t moved_row(const builder *b, const sluice__tensor *t, int64_t r) {
+/* The order in which files of the architecture hold the rows (or columns) of a tensor; see sluice__gguf_edit_source. */
+static sluice__gguf_edit order_of(const builder *b, const sluice__tensor *t) {
     bool q = t->slot == SLUICE__SLOT_Q || t->slot == SLUICE__SLOT_Q_BIAS;
     bool k = t->slot == SLUICE__SLOT_K || t->slot == SLUICE__SLOT_K_BIAS;
-    if (strcmp(b->e->arch, "llama") || !(q || k)) return r;
+    if (t->layer < 0) return (sluice__gguf_edit){0};
     const sluice_layer_spec *l = &b->e->model->config.layers[t->layer];
-    const sluice__gguf_edit pairs = {SLUICE__EDIT_ROPE_PAIRS, q ? l->num_attention_heads : l->num_key_value_heads,
-                                     l->head_dim, 0, 0};
-    return sluice__gguf_edit_source(&pairs, r);
+    if (!strcmp(b->e->arch, "llama") && (q || k))
+        return (sluice__gguf_edit){SLUICE__EDIT_ROPE_PAIRS, q ? l->num_attention_heads : l->num_key_value_heads, l->head_dim,
+                                   0, 0};
+    const sluice_delta_spec *d = &l->delta;
+    sluice__gguf_edit e = {SLUICE__EDIT_VALUE_HEADS, d->num_value_heads, d->value_head_dim, d->num_key_heads, 0};
+    if (strncmp(b->e->arch, "qwen35", 6) || d->num_value_heads == d->num_key_heads) return (sluice__gguf_edit){0};
+    switch (t->slot) {
+    case SLUICE__SLOT_DELTA_V:
+    case SLUICE__SLOT_DELTA_Z:
+    case SLUICE__SLOT_DELTA_CONV_V: return e;
+    case SLUICE__SLOT_DELTA_OUT: return e.kind = SLUICE__EDIT_VALUE_COLUMNS, e;
+    case SLUICE__SLOT_DELTA_A:
+    case SLUICE__SLOT_DELTA_B:
+    case SLUICE__SLOT_DELTA_A_LOG:
+    case SLUICE__SLOT_DELTA_DT_BIAS: return e.width = 1, e;
+    default: return (sluice__gguf_edit){0};
+    }
+}
+
+/* Rows of a tensor of the model into the file's rows from `first` on. */
+static void put_rows(const builder *b, sluice__export_tensor *out, int tensor, int64_t first) {
+    const sluice__tensor *t = &b->e->model->tensors[tensor];
+    sluice__gguf_edit e = order_of(b, t);
+    bool columns = e.kind == SLUICE__EDIT_VALUE_COLUMNS;
+    if (columns) out->order = e;
+    for (int64_t r = 0; r < t->shape[0]; r++)
+        out->rows[first + (columns ? r : sluice__gguf_edit_source(&e, r))] = (sluice__export_row){tensor, r};
 }
 
 static sluice_status add_plain(builder *b, int tensor) {
@@ -78,7 +102,39 @@ static sluice_status add_plain(builder *b, int tensor) {
     full_name(name, b, t->slot, t->layer);
     int64_t shape[2] = {t->shape[0], t->ndim == 2 ? t->shape[1] : 1};
     SLUICE__TRY(add(b, name, stored_type(b->e->model, tensor), t->ndim == 2, t->ndim, shape, t->shape[0], &out));
-    for (int64_t r = 0; r < t->shape[0]; r++) out->rows[moved_row(b, t, r)] = (sluice__export_row){tensor, r};
+    out->decay = t->slot == SLUICE__SLOT_DELTA_A_LOG;
+    put_rows(b, out, tensor, 0);
+    return SLUICE_OK;
+}
+
+/* q | k | v of linear attention, or the taps of its convolution, in one tensor. `tensor` is q; the others follow. */
+static sluice_status add_joined(builder *b, int tensor) {
+    const sluice_model *m = b->e->model;
+    const sluice__tensor *t = &m->tensors[tensor];
+    char name[96];
+    sluice__export_tensor *out;
+    full_name(name, b, t->slot, t->layer);
+    int64_t shape[2] = {t[0].shape[0] + t[1].shape[0] + t[2].shape[0], t->shape[1]}, at = 0;
+    SLUICE__TRY(add(b, name, stored_type(m, tensor), true, 2, shape, shape[0], &out));
+    for (int i = 0; i < 3; i++) {
+        put_rows(b, out, tensor + i, at);
+        at += t[i].shape[0];
+    }
+    return SLUICE_OK;
+}
+
+/* b and a of each key head behind each other (Qwen3-Next). `tensor` is b; a follows. */
+static sluice_status add_grouped(builder *b, int tensor) {
+    const sluice_model *m = b->e->model;
+    const sluice__tensor *t = &m->tensors[tensor];
+    const sluice_delta_spec *d = &m->config.layers[t->layer].delta;
+    char name[96];
+    sluice__export_tensor *out;
+    snprintf(name, sizeof name, "blk.%d.ssm_ba.weight", t->layer);
+    int64_t shape[2] = {2 * t->shape[0], t->shape[1]}, each = d->num_value_heads / d->num_key_heads;
+    SLUICE__TRY(add(b, name, stored_type(m, tensor), true, 2, shape, shape[0], &out));
+    for (int64_t r = 0; r < shape[0]; r++)
+        out->rows[r] = (sluice__export_row){tensor + (int)(r % (2 * each) / each), r / (2 * each) * each + r % each};
     return SLUICE_OK;
 }
 
@@ -110,8 +166,8 @@ static sluice_status add_experts(builder *b, sluice__slot slot, int layer) {
     char name[96];
     sluice__export_tensor *out;
     full_name(name, b, slot, layer);
-    int64_t shape[3] = {experts, t->shape[0], t->shape[1]}, rows = t->shape[0];
-    SLUICE__TRY(add(b, name, stored_type(m, first), true, 3, shape, experts * rows, &out));
+    int64_t shape[3] = {experts, t->shape[0], t->ndim == 2 ? t->shape[1] : 1}, rows = t->shape[0];
+    SLUICE__TRY(add(b, name, stored_type(m, first), t->ndim == 2, t->ndim + 1, shape, experts * rows, &out));
     for (int e = 0; e < experts; e++) {
         int tensor = find(m, slot, layer, e);
         for (int64_t r = 0; r < rows; r++) out->rows[e * rows + r] = (sluice__export_row){tensor, r};
@@ -130,6 +186,21 @@ static sluice_status add_tensor(builder *b, int tensor) {
     if (!sluice__gguf_slot_name(t->slot, b->e->arch))
         return sluice__fail(b->err, SLUICE_ERR_UNSUPPORTED, "GGUF files of %s have no tensor for %s", b->e->arch, t->name);
     if (t->expert == 0) return add_experts(b, t->slot, t->layer);
+    switch (t->slot) {
+    case SLUICE__SLOT_DELTA_K:
+    case SLUICE__SLOT_DELTA_V:
+    case SLUICE__SLOT_DELTA_CONV_K:
+    case SLUICE__SLOT_DELTA_CONV_V: return SLUICE_OK; /* with the first of their tensor */
+    case SLUICE__SLOT_DELTA_Q:
+    case SLUICE__SLOT_DELTA_CONV_Q: return add_joined(b, tensor);
+    case SLUICE__SLOT_DELTA_B:
+        if (!strcmp(b->e->arch, "qwen3next")) return add_grouped(b, tensor);
+        break;
+    case SLUICE__SLOT_DELTA_A:
+        if (!strcmp(b->e->arch, "qwen3next")) return SLUICE_OK;
+        break;
+    default: break;
+    }
     return gate >= 0 ? add_packed_q(b, tensor, gate) : add_plain(b, tensor);
 }
 
@@ -176,6 +247,12 @@ void sluice__gguf_export_free(sluice__gguf_export *e) {
     *e = (sluice__gguf_export){0};
 }
 
+/* A row in the order of the file. */
+static void reorder(const sluice__gguf_edit *e, float *x, int64_t columns, float *scratch) {
+    memcpy(scratch, x, (size_t)columns * sizeof *x);
+    for (int64_t c = 0; c < columns; c++) x[sluice__gguf_edit_source(e, c)] = scratch[c];
+}
+
 static void model_row(const sluice_model *m, sluice__export_row at, int64_t columns, float *out) {
     const sluice__matrix *x = &m->matrices[at.tensor];
     if (x->data) sluice__matrix_widen(out, x, at.row, 1);
@@ -187,7 +264,6 @@ sluice_status sluice__gguf_export_rows(const sluice__gguf_export *e, int tensor,
     const sluice__export_tensor *t = &e->tensors[tensor];
     const sluice__gguf_new_tensor *shape = &e->writer.tensors[tensor];
     int64_t row = shape->shape[shape->ndim - 1], per_row = row / t->columns;
-    (void)err;
     if (t->values) {
         memcpy(values, t->values + first * row, (size_t)(rows * row) * sizeof *values);
         return SLUICE_OK;
@@ -195,5 +271,11 @@ sluice_status sluice__gguf_export_rows(const sluice__gguf_export *e, int tensor,
 #pragma omp parallel for schedule(static) if (rows * row > 65536)
     for (int64_t r = 0; r < rows * per_row; r++)
         model_row(e->model, t->rows[first * per_row + r], t->columns, values + r * t->columns);
+    for (int64_t i = 0; t->decay && i < rows * row; i++) values[i] = -expf(values[i]);
+    if (t->order.kind == SLUICE__EDIT_NONE) return SLUICE_OK;
+    float *scratch = sluice__calloc((size_t)row, sizeof *scratch, SLUICE__MEM_OTHER);
+    if (!scratch) return sluice__no_memory(err, (size_t)row * sizeof *scratch, "a row");
+    for (int64_t r = 0; r < rows; r++) reorder(&t->order, values + r * row, row, scratch);
+    sluice__free(scratch);
     return SLUICE_OK;
 }

@@ -2,6 +2,7 @@
 /* A model in memory as the tensors and metadata of a GGUF file. */
 #ifndef SLUICE_MODEL_GGUF_EXPORT_H
 #define SLUICE_MODEL_GGUF_EXPORT_H
+#include "model/gguf_model.h"
 #include "model/gguf_write.h"
 #include "model/model.h"
 
@@ -15,6 +16,8 @@ typedef struct sluice__export_tensor {
     sluice__export_row *rows; /* of the tensor's rows; elements of a vector; NULL: see values */
     int64_t columns;          /* of a row in the model; 1 for vectors */
     float *values;            /* made for the file, not taken from the model */
+    bool decay;               /* A_log as -exp(A_log) */
+    sluice__gguf_edit order;  /* of columns */
 } sluice__export_tensor;
 
 typedef struct sluice__gguf_export {

@@ -24,8 +24,9 @@ extern const sluice__family sluice__gguf_names;
 
 /* The name of a slot's tensor in files of an architecture, without "blk.<layer>."; NULL when they have none. */
 const char *sluice__gguf_slot_name(sluice__slot slot, const char *arch);
-/* The slot (the first of those that share the tensor), how it is stored, and the layer, -1 outside layers, that a name stands for. */
-bool sluice__gguf_slot_of(const char *name, sluice__slot *slot, sluice__storage *storage, int *layer);
+/* The slot (the first of those that share the tensor), how it is stored, and the layer, -1 outside layers, that a name stands for in files of a model. */
+bool sluice__gguf_slot_of(const char *name, const sluice_config *config, sluice__slot *slot, sluice__storage *storage,
+                          int *layer);
 
 /* How the values of a tensor differ from those of the model. Rows of the model in the order of the file. */
 typedef enum sluice__gguf_edit_kind {

@@ -15,6 +15,21 @@ static const sluice__tensor_name names[] = {
     {SLUICE__SLOT_Q, "attn_qkv.weight", SLUICE__QKV_ROWS},
     {SLUICE__SLOT_K, "attn_qkv.weight", SLUICE__QKV_ROWS},
     {SLUICE__SLOT_V, "attn_qkv.weight", SLUICE__QKV_ROWS},
+    {SLUICE__SLOT_DELTA_Q, "attn_qkv.weight", SLUICE__DELTA_ROWS},
+    {SLUICE__SLOT_DELTA_K, "attn_qkv.weight", SLUICE__DELTA_ROWS},
+    {SLUICE__SLOT_DELTA_V, "attn_qkv.weight", SLUICE__DELTA_ROWS},
+    {SLUICE__SLOT_DELTA_Z, "attn_gate.weight", SLUICE__ALONE},
+    {SLUICE__SLOT_DELTA_B, "ssm_beta.weight", SLUICE__ALONE},
+    {SLUICE__SLOT_DELTA_A, "ssm_alpha.weight", SLUICE__ALONE},
+    {SLUICE__SLOT_DELTA_B, "ssm_ba.weight", SLUICE__DELTA_GROUPS},
+    {SLUICE__SLOT_DELTA_A, "ssm_ba.weight", SLUICE__DELTA_GROUPS},
+    {SLUICE__SLOT_DELTA_CONV_Q, "ssm_conv1d.weight", SLUICE__DELTA_ROWS},
+    {SLUICE__SLOT_DELTA_CONV_K, "ssm_conv1d.weight", SLUICE__DELTA_ROWS},
+    {SLUICE__SLOT_DELTA_CONV_V, "ssm_conv1d.weight", SLUICE__DELTA_ROWS},
+    {SLUICE__SLOT_DELTA_A_LOG, "ssm_a", SLUICE__ALONE},
+    {SLUICE__SLOT_DELTA_DT_BIAS, "ssm_dt.bias", SLUICE__ALONE},
+    {SLUICE__SLOT_DELTA_NORM, "ssm_norm.weight", SLUICE__ALONE},
+    {SLUICE__SLOT_DELTA_OUT, "ssm_out.weight", SLUICE__ALONE},
     {SLUICE__SLOT_Q_BIAS, "attn_q.bias", SLUICE__ALONE},
     {SLUICE__SLOT_K_BIAS, "attn_k.bias", SLUICE__ALONE},
     {SLUICE__SLOT_V_BIAS, "attn_v.bias", SLUICE__ALONE},
@@ -23,15 +38,20 @@ static const sluice__tensor_name names[] = {
     {SLUICE__SLOT_K_NORM, "attn_k_norm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_O, "attn_output.weight", SLUICE__ALONE},
     {SLUICE__SLOT_O_BIAS, "attn_output.bias", SLUICE__ALONE},
+    {SLUICE__SLOT_SINKS, "attn_sinks.weight", SLUICE__ALONE},
     {SLUICE__SLOT_POST_ATTENTION_NORM, "ffn_norm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_POST_ATTENTION_NORM, "post_attention_norm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_MLP_GATE, "ffn_gate.weight", SLUICE__ALONE},
     {SLUICE__SLOT_MLP_UP, "ffn_up.weight", SLUICE__ALONE},
     {SLUICE__SLOT_MLP_DOWN, "ffn_down.weight", SLUICE__ALONE},
     {SLUICE__SLOT_ROUTER, "ffn_gate_inp.weight", SLUICE__ALONE},
+    {SLUICE__SLOT_ROUTER_BIAS, "ffn_gate_inp.bias", SLUICE__ALONE},
     {SLUICE__SLOT_EXPERT_GATE, "ffn_gate_exps.weight", SLUICE__OF_EXPERTS},
     {SLUICE__SLOT_EXPERT_UP, "ffn_up_exps.weight", SLUICE__OF_EXPERTS},
     {SLUICE__SLOT_EXPERT_DOWN, "ffn_down_exps.weight", SLUICE__OF_EXPERTS},
+    {SLUICE__SLOT_EXPERT_GATE_BIAS, "ffn_gate_exps.bias", SLUICE__OF_EXPERTS},
+    {SLUICE__SLOT_EXPERT_UP_BIAS, "ffn_up_exps.bias", SLUICE__OF_EXPERTS},
+    {SLUICE__SLOT_EXPERT_DOWN_BIAS, "ffn_down_exps.bias", SLUICE__OF_EXPERTS},
     {SLUICE__SLOT_SHARED_GATE, "ffn_gate_shexp.weight", SLUICE__ALONE},
     {SLUICE__SLOT_SHARED_UP, "ffn_up_shexp.weight", SLUICE__ALONE},
     {SLUICE__SLOT_SHARED_DOWN, "ffn_down_shexp.weight", SLUICE__ALONE},
@@ -44,20 +64,23 @@ static const char *const no_types[] = {NULL};
 const sluice__family sluice__gguf_names = {.name = "GGUF", .model_types = no_types, .tensor_names = names};
 
 const char *sluice__gguf_slot_name(sluice__slot slot, const char *arch) {
-    bool hybrid = !strncmp(arch, "qwen35", 6) || !strcmp(arch, "qwen3next");
-    if (slot == SLUICE__SLOT_POST_ATTENTION_NORM && hybrid) return "post_attention_norm.weight";
+    bool post = !strncmp(arch, "qwen35", 6) || !strcmp(arch, "qwen3next") || !strcmp(arch, "gpt-oss");
+    if (slot == SLUICE__SLOT_POST_ATTENTION_NORM && post) return "post_attention_norm.weight";
     for (int i = 0; names[i].name; i++)
         if (names[i].slot == slot) return names[i].name;
     return NULL;
 }
 
-bool sluice__gguf_slot_of(const char *name, sluice__slot *slot, sluice__storage *storage, int *layer) {
+bool sluice__gguf_slot_of(const char *name, const sluice_config *config, sluice__slot *slot, sluice__storage *storage,
+                          int *layer) {
     int used = 0;
+    int64_t shape[2];
     *layer = -1;
     if (sscanf(name, "blk.%d.%n", layer, &used) == 1 && used && *layer >= 0) name += used;
     else *layer = -1;
     for (int i = 0; names[i].name; i++) {
         if (strcmp(names[i].name, name) || sluice__slot_in_layer(names[i].slot) != (*layer >= 0)) continue;
+        if (*layer >= config->num_hidden_layers || !sluice__slot_shape(config, *layer, names[i].slot, shape)) continue;
         *slot = names[i].slot;
         *storage = names[i].storage;
         return true;

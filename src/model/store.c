@@ -281,14 +281,18 @@ static void edit_vector(const sluice__gguf_edit *e, float *to, const float *from
     else for (int64_t i = 0; i < count; i++) to[i] = from[sluice__gguf_edit_source(e, i)];
 }
 
+/* Row r of a view of whole rows, as a row of the tensor. */
+static int64_t row_of_view(const sluice__view *view, int64_t r) {
+    int64_t at = view->block ? r / view->block * view->block_stride + r % view->block * view->row_stride : r * view->row_stride;
+    return (view->first + at) / view->columns;
+}
+
 static sluice_status check_whole_rows(const sluice__gguf *g, const sluice__gguf_tensor *t, const sluice__view *view,
                                       sluice_error *err) {
     int64_t row = t->shape[t->ndim - 1], rows = t->count / row;
-    bool whole = view->column_stride == 1 && view->first % row == 0 && view->columns == row &&
+    bool whole = view->column_stride == 1 && view->first % row == 0 && view->columns == row && view->block_stride % row == 0 &&
                  (view->rows == 1 || view->row_stride == row);
-    int64_t span = view->block ? (view->rows / view->block - 1) * (view->block_stride / row) + view->block : view->rows;
-    whole &= !view->block || view->block_stride % row == 0;
-    if (whole && view->first / row + span <= rows) return SLUICE_OK;
+    if (whole && row_of_view(view, view->rows - 1) < rows) return SLUICE_OK;
     return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: only whole rows can be read of a GGUF tensor",
                         sluice__gguf_path(g), t->name);
 }
@@ -306,9 +310,9 @@ static sluice_status read_gguf(const sluice__gguf *g, const sluice__gguf_tensor 
     float *values = sluice__calloc((size_t)row, 2 * sizeof *values, SLUICE__MEM_OTHER);
     if (!values) return sluice__no_memory(err, (size_t)row * 2 * sizeof *values, t->name);
     sluice_status st = SLUICE_OK;
-    int64_t bytes = sluice__dtype_bytes(t->dtype, row), first = view->first / row;
+    int64_t bytes = sluice__dtype_bytes(t->dtype, row);
     for (int64_t r = 0; r < view->rows && st == SLUICE_OK; r++) {
-        sluice__to_f32(values, t->dtype, t->data + row_in_file(t, &e, first + r) * bytes, 1, row);
+        sluice__to_f32(values, t->dtype, t->data + row_in_file(t, &e, row_of_view(view, r)) * bytes, 1, row);
         if (t->ndim == 1) edit_vector(&e, values + row, values, row);
         else edit_columns(&e, values + row, values, row);
         st = on_row(user, r, values + row, err);
@@ -342,12 +346,11 @@ sluice_status sluice__store_read_blocks(sluice__store *s, int index, const sluic
     SLUICE__TRY(check_whole_rows(g, t, view, err));
     sluice__gguf_edit e = sluice__gguf_edit_of(g, t->name);
     bool columns = e.kind == SLUICE__EDIT_VALUE_COLUMNS;
-    int64_t row = t->shape[t->ndim - 1], bytes = sluice__dtype_bytes(t->dtype, row), first = view->first / row;
+    int64_t row = t->shape[t->ndim - 1], bytes = sluice__dtype_bytes(t->dtype, row);
     unsigned char *moved = columns ? sluice__calloc((size_t)bytes, 1, SLUICE__MEM_OTHER) : NULL;
     if (columns && !moved) return sluice__no_memory(err, (size_t)bytes, t->name);
     for (int64_t r = 0; r < view->rows; r++) {
-        int64_t apart = view->block ? r / view->block * (view->block_stride / row) + r % view->block : r;
-        const unsigned char *at = t->data + row_in_file(t, &e, first + apart) * bytes;
+        const unsigned char *at = t->data + row_in_file(t, &e, row_of_view(view, r)) * bytes;
         if (columns) edit_blocks(&e, moved, at, row, quant);
         on_row(user, r, columns ? moved : at);
     }
