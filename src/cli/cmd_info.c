@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/info.h"
+#include "cli/model_options.h"
+#include "sluice/train.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +14,9 @@
 typedef struct options {
     cli_common common;
     char *config;
+    char *model; /* model options as JSON, or NULL */
     long long context;
-    int tensors, check_finite;
+    int tensors, check_finite, variants;
 } options;
 
 static const char about[] =
@@ -23,9 +26,13 @@ static const char about[] =
     "layers, the form of\n"
     "the gate and where it is stored, parameters, work and memory, element types, and what keeps it from "
     "running here, if\n"
-    "anything does. Files are only looked at; the weights are read with --check-finite alone.";
+    "anything does. Files are only looked at; the weights are read with --check-finite alone.\n"
+    "Instead of PATH, or over --config, model options may stand: those of `sluice train --help`\n"
+    "(--hidden-size 512 --gate-position sdpa). --variants adds what every row of the paper's tables would cost.";
 static const char example[] =
-    "  sluice info out/quick/headwise --context 8192\n  sluice info --config config.json --json\n  sluice info";
+    "  sluice info out/quick/headwise --context 8192\n  sluice info --config config.json --json\n"
+    "  sluice info --config examples/15A2B.json --variants\n"
+    "  sluice info --vocab-size 50304 --hidden-size 768 --num-hidden-layers 12 --num-attention-heads 12\n  sluice info";
 
 static bool ends_with(const char *text, const char *tail) {
     size_t n = strlen(text), m = strlen(tail);
@@ -41,6 +48,7 @@ static int print(json_t *report, bool json) {
         const char *reason = json_string_value(json_object_get(report, "reason"));
         if (reason) printf("  %-18s%s\n", "not supported", reason);
         if (json_object_get(report, "config")) info_print_config(json_object_get(report, "config"));
+        if (json_object_get(report, "variants")) info_print_variants(json_object_get(report, "variants"));
         if (json_object_get(report, "weights")) info_print_weights(json_object_get(report, "weights"));
         const json_t *bad = json_object_get(report, "nonfinite_tensors");
         if (bad && !json_array_size(bad)) printf("  %-18sall weights are finite\n", "check");
@@ -52,10 +60,18 @@ static int print(json_t *report, bool json) {
     return failed ? CLI_FAILED : CLI_OK;
 }
 
+/* The file, with options over it, or options alone. */
+static sluice_status read_config(sluice_config *config, const char *path, const options *o, sluice_error *err) {
+    if (!o->model) return sluice_config_load(config, path, err);
+    sluice_train_params p = sluice_train_params_default();
+    sluice_status st = path ? sluice_train_params_set(&p, "config_name", path, err) : SLUICE_OK;
+    return st == SLUICE_OK ? sluice_train_model_config(config, NULL, &p, o->model, 0, err) : st;
+}
+
 /* A configuration that this version cannot compute is reported as such; one that is wrong is an error. */
 static sluice_status add_config(json_t *report, const char *path, const options *o, sluice_error *err) {
     sluice_config config;
-    sluice_status st = sluice_config_load(&config, path, err);
+    sluice_status st = read_config(&config, path, o, err);
     json_object_set_new(report, "supported", json_boolean(st == SLUICE_OK));
     if (st == SLUICE_ERR_UNSUPPORTED) {
         json_object_set_new(report, "reason", json_string(err->message));
@@ -63,6 +79,7 @@ static sluice_status add_config(json_t *report, const char *path, const options 
     }
     if (st != SLUICE_OK) return st;
     json_object_set_new(report, "config", info_config(&config, o->context));
+    if (o->variants) json_object_set_new(report, "variants", info_variants(&config, o->context));
     sluice_config_free(&config);
     return SLUICE_OK;
 }
@@ -116,7 +133,7 @@ static sluice_status describe(json_t *report, const char *path, const options *o
 
 static int run(const options *o, const char *path) {
     sluice_error err = {0};
-    if (!path && !o->config) {
+    if (!path && !o->config && !o->model) {
         json_t *machine = info_machine();
         if (o->common.json) return print(machine, true);
         info_print_machine(machine);
@@ -124,23 +141,24 @@ static int run(const options *o, const char *path) {
         return CLI_OK;
     }
     json_t *report = json_object();
-    json_object_set_new(report, "path", json_string(path ? path : o->config));
+    if (path || o->config) json_object_set_new(report, "path", json_string(path ? path : o->config));
     sluice_status st = path ? describe(report, path, o, &err) : add_config(report, o->config, o, &err);
     if (st == SLUICE_OK) return print(report, o->common.json);
     json_decref(report);
     return cli_fail("info", &err);
 }
 
-int cmd_info(int argc, const char **argv) {
-    options o = {0};
+static int parse(options *o, int argc, const char **argv) {
     struct poptOption table[] = {
-        {"config", '\0', POPT_ARG_STRING, &o.config, 0, "describe this config.json alone", "FILE"},
-        {"context", '\0', POPT_ARG_LONGLONG, &o.context, 0,
+        {"config", '\0', POPT_ARG_STRING, &o->config, 0, "describe this config.json alone", "FILE"},
+        {"context", '\0', POPT_ARG_LONGLONG, &o->context, 0,
          "tokens for memory and work (default: the model's positions, at most 4096)", "N"},
-        {"tensors", '\0', POPT_ARG_NONE, &o.tensors, 0, "list every tensor", NULL},
-        {"check-finite", '\0', POPT_ARG_NONE, &o.check_finite, 0,
+        {"variants", '\0', POPT_ARG_NONE, &o->variants, 0,
+         "counts, work and memory of every variant of the paper on top of this model", NULL},
+        {"tensors", '\0', POPT_ARG_NONE, &o->tensors, 0, "list every tensor", NULL},
+        {"check-finite", '\0', POPT_ARG_NONE, &o->check_finite, 0,
          "load the weights and name tensors with NaN or infinite values", NULL},
-        CLI_COMMON_OPTIONS(&o.common),
+        CLI_COMMON_OPTIONS(&o->common),
         POPT_TABLEEND};
     int code;
     poptContext ctx = cli_parse(argc, argv, table, "[PATH] [OPTIONS]", about, example, &code);
@@ -148,20 +166,39 @@ int cmd_info(int argc, const char **argv) {
     const char *path = poptGetArg(ctx);
     if (poptPeekArg(ctx))
         code = cli_usage("info", "one PATH at most");
-    else if (path && o.config)
+    else if (path && o->config)
         code = cli_usage("info", "give PATH or --config, not both");
-    else if (o.context < 0 || o.context > 1 << 30)
-        code = cli_usage("info", "--context: found %lld, expected 1..%d", o.context, 1 << 30);
-    else if (o.check_finite && !path)
+    else if (o->context < 0 || o->context > 1 << 30)
+        code = cli_usage("info", "--context: found %lld, expected 1..%d", o->context, 1 << 30);
+    else if (o->model && path)
+        code = cli_usage("info", "model options stand over --config or alone, not over PATH");
+    else if (o->variants && !path && !o->config && !o->model)
+        code = cli_usage("info", "--variants needs PATH, --config or model options");
+    else if (o->check_finite && !path)
         code = cli_usage("info", "--check-finite needs the PATH of a model directory");
     else {
-        cli_common quiet = o.common;
+        cli_common quiet = o->common;
         quiet.quiet = 1; /* nothing is computed: no line about the machine */
         code = cli_start(&quiet);
-        if (code == CLI_OK) code = run(&o, path);
+        if (code == CLI_OK) code = run(o, path);
     }
-    free(o.config);
-    free(o.common.cpu);
+    free(o->config);
+    free(o->common.cpu);
     poptFreeContext(ctx);
+    return code;
+}
+
+int cmd_info(int argc, const char **argv) {
+    options o = {0};
+    sluice_error err = {0};
+    const char **args = sluice__calloc((size_t)argc + 1, sizeof *args, SLUICE__MEM_OTHER);
+    if (!args) return CLI_FAILED;
+    memcpy(args, argv, (size_t)argc * sizeof *args);
+    int code = cli_take_model_options(&argc, args, &o.model, &err) == SLUICE_OK ? CLI_OK
+                                                                                : cli_usage("info", "%s", err.message);
+    args[argc] = NULL;
+    if (code == CLI_OK) code = parse(&o, argc, args);
+    sluice_train_free_text(o.model);
+    sluice__free((void *)args);
     return code;
 }

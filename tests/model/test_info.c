@@ -159,6 +159,113 @@ static void unsupported_models_are_described(void **state) {
     json_decref(o);
 }
 
+#define EXAMPLE(name) SLUICE_TEST_DATA "/../../examples/" name
+
+static double real(const json_t *o, const char *key) {
+    return json_number_value(json_object_get(o, key));
+}
+
+static const json_t *variant(const json_t *list, const char *name) {
+    size_t i;
+    json_t *v;
+    json_array_foreach((json_t *)(uintptr_t)list, i, v) {
+        if (!strcmp(json_string_value(json_object_get(v, "name")), name)) return v;
+    }
+    fail_msg("no variant %s", name);
+    return NULL;
+}
+
+/* The "+M" column of the paper's Table 1 for its 15A2B model: all rows but those with a note, which says why not. */
+static void the_papers_added_parameters(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        long long added; /* by hand */
+        const char *printed;
+    } cases[] = {{"baseline", 0, "0"},
+                 {"more-kv", 24LL * 2 * 4 * 128 * 2048, "50"},
+                 {"more-q", 24LL * 2 * 16 * 128 * 2048, "201"},
+                 {"g1-elementwise", 24LL * 32 * 128 * 2048, "201"},
+                 {"g2-elementwise", 24LL * 4 * 128 * 2048, "25"},
+                 {"g3-elementwise", 24LL * 4 * 128 * 2048, "25"},
+                 {"g4-elementwise", 24LL * 32 * 128 * 2048, "201"},
+                 {"g5-elementwise", 24LL * 2048 * 2048, "100"},
+                 {"g1-headwise", 24LL * 32 * 2048, "1.6"},
+                 {"g2-headwise", 24LL * 4 * 2048, "0.2"},
+                 {"g1-shared", 24LL * 32 * 128 * 2048, "201"},
+                 {"g2-shared", 24LL * 4 * 128 * 2048, "25"},
+                 {"g1-add-silu", 24LL * 32 * 128 * 2048, "201"},
+                 {"g1-silu", 24LL * 32 * 128 * 2048, "201"},
+                 {"more-experts", 24LL * (4 * 3 * 768 * 2048 + 4 * 2048), NULL}, /* the paper prints 400 */
+                 {"sdpa-norm", 24LL * 128, NULL},
+                 {"sdpa-silu", 0, NULL},
+                 {"g1-add-identity", 24LL * 32 * 128 * 2048, NULL},
+                 {"g1-input-independent", 24LL * 32 * 128, NULL},
+                 {"g1-ns-sigmoid", 24LL * 32 * 128 * 2048, NULL},
+                 {"switch-v-1top1", 24LL * 4 * 2048, NULL},
+                 {"switch-v-4top4", 24LL * (3 * 4 * 128 * 2048 + 4 * 4 * 2048), NULL},
+                 {"switch-kv-8top8", 24LL * (2 * 7 * 4 * 128 * 2048 + 8 * 4 * 2048), NULL}};
+    json_t *report = run_json("--config '" EXAMPLE("15A2B.json") "' --variants"), *list = json_object_get(report, "variants");
+    assert_int_equal(json_array_size(list), 25);
+    assert_int_equal(integer(variant(list, "baseline"), "parameters"), 15577751552);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const json_t *v = variant(list, cases[i].name);
+        if (integer(v, "added_parameters") != cases[i].added)
+            fail_msg("%s: %lld, expected %lld", cases[i].name, (long long)integer(v, "added_parameters"), cases[i].added);
+        if (!cases[i].printed) continue;
+        double printed = atof(cases[i].printed), found = (double)cases[i].added / 1e6;
+        double unit = strchr(cases[i].printed, '.') ? 0.1 : 1; /* of the last digit; rows are rounded or cut */
+        assert_true(printed == real(v, "paper_added_millions"));
+        assert_true(fabs(found - printed) < unit && found > printed - unit / 2);
+        assert_true(!json_object_get(v, "note") || !strcmp(cases[i].name, "baseline"));
+    }
+    static const char *const noted[] = {"more-experts", "switch-kv-8top8", "switch-kv-4top4", "switch-v-4top4",
+                                        "switch-v-8top2", "switch-v-1top1"};
+    for (size_t i = 0; i < sizeof noted / sizeof *noted; i++)
+        assert_true(json_is_string(json_object_get(variant(list, noted[i]), "note")));
+    json_decref(report);
+}
+
+/* Work and memory, and the width with which a gated model is as large as its baseline. */
+static void costs_of_variants(void **state) {
+    (void)state;
+    json_t *report = run_json("--config '" EXAMPLE("1.7B-28L.json") "' --variants --context 1"),
+           *list = json_object_get(report, "variants");
+    const json_t *base = variant(list, "baseline"), *g1 = variant(list, "g1-elementwise"),
+                 *kv = variant(list, "more-kv"), *experts = variant(list, "more-experts");
+    assert_int_equal(integer(base, "parameters"), 1720837120); /* the released 1B_baseline */
+    assert_int_equal(integer(base, "equal_width"), 6144);
+    assert_int_equal(integer(g1, "equal_width"), 5461); /* 6144 - 682.7; the release rounds up to 5504 */
+    assert_true(real(g1, "forward_flops_per_token") - real(base, "forward_flops_per_token") == 2.0 * 28 * 2048 * 2048);
+    assert_int_equal(integer(kv, "cache_bytes"), 2 * integer(base, "cache_bytes"));
+    assert_int_equal(integer(g1, "training_bytes"), 16 * integer(g1, "parameters"));
+    assert_null(json_object_get(base, "paper_added_millions"));
+    assert_non_null(strstr(json_string_value(json_object_get(experts, "refused")), "dense"));
+    json_decref(report);
+    char *text;
+    assert_int_equal(run("--config '" EXAMPLE("15A2B.json") "' --variants", &text), 0);
+    assert_non_null(strstr(text, "paper +M"));
+    assert_non_null(strstr(text, "* 4 more experts, all active: the paper prints 400"));
+    free(text);
+}
+
+/* Model options make a configuration, or change one. */
+static void model_options(void **state) {
+    (void)state;
+    json_t *o = run_json("--vocab-size 96 --hidden_size=32 --num-attention-heads 4 --num-hidden-layers 1 --sdpa-norm "
+                         "--no-tie-word-embeddings --gate-position sdpa"),
+           *c = json_object_get(o, "config");
+    const json_t *layer = json_array_get(json_object_get(c, "layers"), 0);
+    assert_int_equal(integer(c, "gate_parameters"), 32 * 32);
+    assert_true(json_is_true(json_object_get(layer, "sdpa_norm")) &&
+                json_is_false(json_object_get(c, "tie_word_embeddings")));
+    assert_null(json_object_get(o, "path"));
+    json_decref(o);
+    o = run_json("--gate-position value --config '" EXAMPLE("15A2B.json") "'");
+    assert_int_equal(integer(json_object_get(o, "config"), "gate_parameters"), 24LL * 4 * 128 * 2048);
+    json_decref(o);
+}
+
 static void errors(void **state) {
     (void)state;
     static const struct {
@@ -172,6 +279,13 @@ static void errors(void **state) {
                  {"--context -1", 2, "--context"},
                  {"--contex 1", 2, "--contex"},
                  {"--check-finite", 2, "PATH"},
+                 {"--variants", 2, "--config"},
+                 {"--hidden-size x", 2, "hidden_size"},
+                 {"--hidden-size", 2, "hidden_size"},
+                 {"--hidden-size 64 /tmp", 2, "over PATH"},
+                 {"--hidden-size 64", 1, "vocab_size"},
+                 {"--vocab-size 96 --gate-position sdap", 2, "gate_position"},
+                 {"--vocab-size 96 --gate-granularity headwise", 1, "there is no gate"},
                  {"--help", 0, "Example"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text;
@@ -187,6 +301,7 @@ int main(void) {
         cmocka_unit_test(the_machine),    cmocka_unit_test(a_model),
         cmocka_unit_test(cache_estimate), cmocka_unit_test(nonfinite_weights),
         cmocka_unit_test(files_alone),    cmocka_unit_test(unsupported_models_are_described),
-        cmocka_unit_test(errors)};
+        cmocka_unit_test(the_papers_added_parameters), cmocka_unit_test(costs_of_variants),
+        cmocka_unit_test(model_options), cmocka_unit_test(errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
