@@ -32,11 +32,12 @@ sluice_status sluice_bench_kernels(double seconds, sluice_bench_fn fn, void *use
 /* The matrix products of training and decoding at the sizes of three models, on all threads in use. */
 sluice_status sluice_bench_products(double seconds, sluice_bench_fn fn, void *user, sluice_error *err);
 
-/* Training steps: forward, backward, clipping, AdamW, on random tokens. */
+/* Training steps: forward, backward, clipping, AdamW (or Muon), on random tokens. */
 typedef struct sluice_bench_train_params {
-    const char *shape; /* "124M:4x64": model (124M, small) : windows x tokens */
-    const char *gates; /* comma-separated list of none, headwise, elementwise */
+    const char *shape; /* "124M:4x64": model (124M, small, moe, d512) : windows x tokens */
+    const char *gates; /* comma-separated list of none, headwise, elementwise, variants of sluice/variants.h; or "all" */
     const char *dtypes; /* comma-separated list of float32, bf16 */
+    const char *optim;  /* "adamw" or "muon" */
     int steps, warmup; /* timed steps and steps before them, of every gate and dtype, in turn */
 } sluice_bench_train_params;
 sluice_bench_train_params sluice_bench_train_default(void); /* 124M:4x64, all three gates, float32, 8 steps, 2 warmup */
@@ -48,9 +49,9 @@ typedef struct sluice_bench_train_row {
     int64_t parameters, tokens; /* of the model; of one step */
     double best_seconds, median_seconds;   /* of a step */
     double flops;                          /* of its matrix products, causal attention counted as half a square */
-    double adamw_seconds, adamw_gbs;       /* best; at 28 bytes a parameter */
+    double adamw_seconds, adamw_gbs;       /* best, of the optimizer, Muon or not; at 28 bytes a parameter */
 } sluice_bench_train_row;
-enum { SLUICE_BENCH_GATES = 3, SLUICE_BENCH_DTYPES = 2, SLUICE_BENCH_ROWS = 6 };
+enum { SLUICE_BENCH_GATES = 32, SLUICE_BENCH_DTYPES = 2, SLUICE_BENCH_ROWS = 64 };
 /* rows receives one entry per dtype and gate (at most SLUICE_BENCH_ROWS), *count their number; gates of one dtype are next to
  * each other. All are held in memory at once and take turns, so that a slow moment of the machine hits all of them. */
 sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_bench_train_row *rows, int *count,

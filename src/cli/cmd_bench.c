@@ -12,7 +12,7 @@ static const char *const default_shapes[] = {"124M:4x64", "124M:4x256", "124M:1x
 typedef struct options {
     cli_common common;
     double seconds;
-    char *shape, *gates, *dtypes;
+    char *shape, *gates, *dtypes, *optim;
     int steps, warmup;
 } options;
 
@@ -78,7 +78,7 @@ static int bench_kernels(const options *o, sluice_error *err) {
 static void print_train_row(const sluice_bench_train_row *r, const sluice_bench_machine *m,
                             const sluice_bench_train_row *base) {
     double floor = 28.0 * (double)r->parameters / m->copy_gbs / 1e9;
-    printf("%-13s %-12s %-8s %8.1f tok/s (median %.1f)  %5.1f %% of peak  step %.1f ms  AdamW %.1f ms = %.2f x floor",
+    printf("%-13s %-20s %-8s %8.1f tok/s (median %.1f)  %5.1f %% of peak  step %.2f ms  optimizer %.1f ms = %.2f x floor",
            r->shape, r->gate, r->dtype, (double)r->tokens / r->best_seconds, (double)r->tokens / r->median_seconds,
            100 * r->flops / r->best_seconds / 1e9 / m->gemm_gflops, 1e3 * r->best_seconds, 1e3 * r->adamw_seconds,
            r->adamw_seconds / floor);
@@ -110,7 +110,12 @@ static const sluice_bench_train_row *base_of(const sluice_bench_train_row *r, in
 /* One shape: the machine again, right before, then its gates in turn. */
 static sluice_status bench_shape(const options *o, const char *shape, json_t *rows, sluice_bench_machine *m,
                                  sluice_error *err) {
-    sluice_bench_train_params p = {shape, o->gates, o->dtypes, o->steps, o->warmup};
+    sluice_bench_train_params p = {.shape = shape,
+                                   .gates = o->gates,
+                                   .dtypes = o->dtypes,
+                                   .optim = o->optim ? o->optim : "adamw",
+                                   .steps = o->steps,
+                                   .warmup = o->warmup};
     sluice_bench_train_row r[SLUICE_BENCH_ROWS];
     sluice_bench_machine after;
     int count;
@@ -150,13 +155,16 @@ int cmd_bench(int argc, const char **argv) {
         {"seconds", '\0', POPT_ARG_DOUBLE | POPT_ARGFLAG_SHOW_DEFAULT, &o.seconds, 0,
          "kernels: time to try each kernel and product", "S"},
         {"shape", '\0', POPT_ARG_STRING, &o.shape, 0,
-         "train: MODEL:BATCHxTOKENS, MODEL 124M or small (default: 124M:4x64, 124M:4x256, 124M:1x1024, "
+         "train: MODEL:BATCHxTOKENS, MODEL 124M, small, moe or d512 (default: 124M:4x64, 124M:4x256, 124M:1x1024, "
          "small:16x256)",
          "SHAPE"},
         {"gates", '\0', POPT_ARG_STRING, &gates, 0,
-         "train: comma-separated list of none, headwise, elementwise (default: all three)", "LIST"},
+         "train: comma-separated list of none, headwise, elementwise (default: these), g2-elementwise and the other "
+         "variants of `sluice info --variants`, or all",
+         "LIST"},
         {"dtype", '\0', POPT_ARG_STRING, &dtypes, 0,
          "train: comma-separated list of float32, bf16 (default: float32)", "LIST"},
+        {"optim", '\0', POPT_ARG_STRING, &o.optim, 0, "train: adamw or muon (default: adamw)", "WORD"},
         {"steps", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.steps, 0, "train: timed steps of each", "N"},
         {"warmup", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.warmup, 0,
          "train: steps before timing starts", "N"},
@@ -183,6 +191,7 @@ int cmd_bench(int argc, const char **argv) {
     free(gates);
     free(dtypes);
     free(o.shape);
+    free(o.optim);
     free(o.common.cpu);
     poptFreeContext(ctx);
     return rc;

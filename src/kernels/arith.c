@@ -10,6 +10,10 @@ void sluice_scale_f32_ref(float *y, float s, int64_t count) {
     for (int64_t i = 0; i < count; i++) y[i] *= s;
 }
 
+void sluice_axpy_f32_ref(float *y, float s, const float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] += s * x[i];
+}
+
 /* NaN passes through: both comparisons are false for it. */
 void sluice_clip_f32_ref(float *y, const float *x, float c, int64_t count) {
     for (int64_t i = 0; i < count; i++) y[i] = x[i] > c ? c : x[i] < -c ? -c : x[i];

@@ -97,6 +97,10 @@ static void run_scale(table *k, shape *s, void **op) { k->scale_f32(op[0], 0.37f
 const sluice__kernel_case sluice__case_scale_f32 = {
     "n", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 8, {16, 1024, 0, 0}, NULL, run_scale};
 
+static void run_axpy(table *k, shape *s, void **op) { k->axpy_f32(op[0], 0.37f, op[1], count_of(s)); }
+const sluice__kernel_case sluice__case_axpy_f32 = {
+    "nn", 1, FINITE_INPUTS, TOLERANCE_ROUNDED, 1, 0, 12, {16, 1024, 0, 0}, NULL, run_axpy};
+
 static void run_clip(table *k, shape *s, void **op) { k->clip_f32(op[0], op[1], 0.8f, count_of(s)); }
 const sluice__kernel_case sluice__case_clip_f32 = {
     "nn", 1, ALL_INPUTS, TOLERANCE_EXACT, 0, 0, 8, {16, 1024, 0, 0}, NULL, run_clip};
@@ -118,6 +122,15 @@ static void run_sum_squares(table *k, shape *s, void **op) {
 }
 const sluice__kernel_case sluice__case_sum_squares_f32 = {
     "1n", 1, ALL_INPUTS, TOLERANCE_ROUNDED, 0, 0, 4, {16, 1024, 0, 0}, NULL, run_sum_squares};
+
+/* One result: terms must not cancel for it to have a relative error. */
+static void prepare_dot(shape *s, void **op) {
+    make_positive(op[1], count_of(s), 0);
+    make_positive(op[2], count_of(s), 0);
+}
+static void run_dot(table *k, shape *s, void **op) { *(float *)op[0] = k->dot_f32(op[1], op[2], count_of(s)); }
+const sluice__kernel_case sluice__case_dot_f32 = {
+    "1nn", 1, FINITE_INPUTS, TOLERANCE_SUM, 0, 1e-30, 8, {16, 1024, 0, 0}, prepare_dot, run_dot};
 
 static void run_max_abs(table *k, shape *s, void **op) { *(float *)op[0] = k->max_abs_f32(op[1], count_of(s)); }
 const sluice__kernel_case sluice__case_max_abs_f32 = {

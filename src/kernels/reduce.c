@@ -9,6 +9,12 @@ double sluice_sum_squares_f32_ref(const float *x, int64_t count) {
     return sum;
 }
 
+float sluice_dot_f32_ref(const float *x, const float *y, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)x[i] * (double)y[i];
+    return (float)sum;
+}
+
 float sluice_max_abs_f32_ref(const float *x, int64_t count) {
     float most = 0;
     for (int64_t i = 0; i < count; i++) {

@@ -52,19 +52,16 @@ static void gather(const context *c, float *y, const float *x) {
     });
 }
 
-static void add_scaled(float *y, const float *x, float scale, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] += scale * x[i];
-}
-
 /* out[r,:] = sum of x over the token's rows, in order of choice, times its weights if `weighted`. */
 static void combine(const context *c, float *out, const float *x, bool weighted) {
+    const sluice__kernels *k = sluice__kernels_now();
     int64_t width = c->width;
     SLUICE__SPLIT(sluice__team(c->rows * c->top * width), c->rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) {
             float *to = out + r * width;
             memset(to, 0, (size_t)width * sizeof *to);
             for (int64_t j = r * c->top; j < (r + 1) * c->top; j++)
-                add_scaled(to, x + c->s->place[j] * width, weighted ? c->s->weight[j] : 1.0f, width);
+                k->axpy_f32(to, weighted ? c->s->weight[j] : 1.0f, x + c->s->place[j] * width, width);
         }
     });
 }
@@ -97,11 +94,12 @@ static void shared_forward(const context *c, const float *x, float *out) {
         sluice__add(out, s->y, rows * width);
         return;
     }
+    const sluice__kernels *k = sluice__kernels_now();
     sluice__dense_forward(c->pass, s->shared_score, 1, x, width, NULL, c->w->stacks.shared_gate, NULL, rows);
-    sluice__kernels_now()->sigmoid_f32(s->shared_score, s->shared_score, rows);
+    k->sigmoid_f32(s->shared_score, s->shared_score, rows);
     SLUICE__SPLIT(sluice__team(rows * width), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++)
-            add_scaled(out + r * width, s->y + r * width, s->shared_score[r], width);
+            k->axpy_f32(out + r * width, s->shared_score[r], s->y + r * width, width);
     });
 }
 
@@ -119,21 +117,16 @@ void sluice__moe_forward(const sluice__pass *pass, int layer, const float *x, fl
 
 /* ---- backward ---- */
 
-static float dot(const float *x, const float *y, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)y[i];
-    return (float)sum;
-}
-
 /* Of n rows:  dweight = act . dact;  dact and d are scaled by the weights. */
 static void scale_rows(float *dweight, const float *weight, const float *act, float *dact, float *d, int64_t n,
                        int64_t inner, int64_t width) {
+    const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(n * (inner + width)), n, 1, {
         for (int64_t i = range.begin; i < range.end; i++) {
             float w = weight[i];
-            dweight[i] = dot(act + i * inner, dact + i * inner, inner);
-            for (int64_t f = 0; f < inner; f++) dact[i * inner + f] *= w;
-            for (int64_t f = 0; f < width; f++) d[i * width + f] *= w;
+            dweight[i] = k->dot_f32(act + i * inner, dact + i * inner, inner);
+            k->scale_f32(dact + i * inner, w, inner);
+            k->scale_f32(d + i * width, w, width);
         }
     });
 }

@@ -27,7 +27,7 @@ static void head_forward(const sluice__switch *s, const sluice__kernels *k, floa
     scores(s, k, score, logits);
     memset(y, 0, (size_t)s->head_dim * sizeof *y);
     for (int m = 0; m < s->maps; m++)
-        for (int i = 0; score[m] != 0 && i < s->head_dim; i++) y[i] += score[m] * x[m * map + i];
+        if (score[m] != 0) k->axpy_f32(y, score[m], x + m * map, s->head_dim);
 }
 
 void sluice__switch_forward(const sluice__switch *s, float *y, const float *x, const float *logits) {
@@ -47,12 +47,14 @@ static void head_backward(const sluice__switch *s, const sluice__kernels *k, flo
     int64_t map = (int64_t)s->heads * s->head_dim;
     scores(s, k, score, logits);
     for (int m = 0; m < s->maps; m++) {
-        double sum = 0;
-        for (int i = 0; i < s->head_dim; i++) {
-            dx[m * map + i] = score[m] * dy[i];
-            sum += (double)x[m * map + i] * (double)dy[i];
+        float *to = dx + m * map, d = 0;
+        if (score[m] != 0) {
+            memcpy(to, dy, (size_t)s->head_dim * sizeof *to);
+            k->scale_f32(to, score[m], s->head_dim);
+            d = k->dot_f32(x + m * map, dy, s->head_dim) * score[m] * (1 - score[m]);
+        } else {
+            memset(to, 0, (size_t)s->head_dim * sizeof *to); /* not chosen: no gradient either */
         }
-        float d = (float)sum * score[m] * (1 - score[m]);
         dlogits[m] = accumulate ? dlogits[m] + d : d;
     }
 }

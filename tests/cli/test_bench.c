@@ -64,6 +64,18 @@ static void training_steps(void **state) {
     json_decref(root);
 }
 
+/* Mixtures, any variant, Muon. */
+static void variants_and_mixtures(void **state) {
+    (void)state;
+    json_t *root = bench_json("train --threads 1 --shape moe:1x16 --steps 1 --warmup 0 --gates none,g2-headwise,more-experts "
+                              "--optim muon --json");
+    const json_t *rows = json_object_get(root, "train");
+    assert_int_equal(json_array_size(rows), 3);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 1), "gate")), "g2-headwise");
+    positive(json_array_get(rows, 2), "tokens_per_second");
+    json_decref(root);
+}
+
 static void wrong_usage(void **state) {
     (void)state;
     static const struct {
@@ -78,7 +90,8 @@ static void wrong_usage(void **state) {
         {"train --shape small", "MODEL:BATCHxTOKENS", 2},
         {"train --shape small:0x8", "MODEL:BATCHxTOKENS", 2},
         {"train --shape big:1x8", "MODEL:BATCHxTOKENS", 2},
-        {"train --gates none,none,none,none", "none, headwise, elementwise", 2},
+        {"train --gates none,sideways", "none, headwise, elementwise", 2},
+        {"train --optim sgd", "adamw or muon", 2},
         {"train --steps 0", "steps", 2},
         {"train --threads -3", "--threads", 2},
         {"train --quiet --shape 124M:9999x999999 --gates none", "available", 1},
@@ -96,6 +109,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_in_every_version),
         cmocka_unit_test(training_steps),
+        cmocka_unit_test(variants_and_mixtures),
         cmocka_unit_test(wrong_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

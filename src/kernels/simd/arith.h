@@ -18,6 +18,16 @@ void VEC_KERNEL(scale_f32)(float *y, float s, int64_t count) {
     if (i < count) vec_store_n(y + i, vec_mul(vec_load_n(y + i, (int)(count - i)), vec_set(s)), (int)(count - i));
 }
 
+VEC_INLINE void axpy_step(float *y, vec s, const float *x, int n) {
+    vec_store_n(y, vec_fma(s, vec_load_n(x, n), vec_load_n(y, n)), n);
+}
+
+void VEC_KERNEL(axpy_f32)(float *y, float s, const float *x, int64_t count) {
+    int64_t i = 0;
+    for (; i + VEC <= count; i += VEC) axpy_step(y + i, vec_set(s), x + i, VEC);
+    if (i < count) axpy_step(y + i, vec_set(s), x + i, (int)(count - i));
+}
+
 /* NaN passes through: min and max return their second operand then. */
 VEC_INLINE void clip_step(float *y, const float *x, float c, int n) {
     vec_store_n(y, vec_min(vec_set(c), vec_max(vec_set(-c), vec_load_n(x, n))), n);

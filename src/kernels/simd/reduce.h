@@ -15,6 +15,20 @@ double VEC_KERNEL(sum_squares_f32)(const float *x, int64_t count) {
     return vec_double_sum(a) + vec_double_sum(b);
 }
 
+float VEC_KERNEL(dot_f32)(const float *x, const float *y, int64_t count) {
+    vec a = vec_zero(), b = vec_zero();
+    int64_t i = 0;
+    for (; i + 2 * VEC <= count; i += 2 * VEC) {
+        a = vec_fma(vec_load(x + i), vec_load(y + i), a);
+        b = vec_fma(vec_load(x + i + VEC), vec_load(y + i + VEC), b);
+    }
+    for (; i < count; i += VEC) {
+        int n = count - i < VEC ? (int)(count - i) : VEC;
+        a = vec_fma(vec_load_n(x + i, n), vec_load_n(y + i, n), a);
+    }
+    return vec_sum(vec_add(a, b));
+}
+
 float VEC_KERNEL(max_abs_f32)(const float *x, int64_t count) {
     vec a = vec_zero(), b = vec_zero(), nan = vec_zero(); /* nan: lanes that met a NaN */
     int64_t i = 0;
