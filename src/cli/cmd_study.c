@@ -29,8 +29,8 @@ static int list_recipes(void) {
         const char *title = json_string_value(json_object_get(recipe, "title")), *scale;
         json_t *scales = json_object_get(recipe, "scales"), *value;
         printf("%-14s %s%s\n", name, title ? title : "", i ? "" : " (default)");
-        if (scales) printf("%-14s scales:", "");
-        json_object_foreach(scales, scale, value) printf(" %s", scale);
+        if (scales) printf("%-14s scales: normal", "");
+        json_object_foreach(scales, scale, value) if (strcmp(scale, "normal")) printf(" %s", scale);
         if (scales) printf("\n");
         json_decref(recipe);
     }
