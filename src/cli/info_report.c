@@ -65,10 +65,24 @@ static json_t *rope_report(const sluice_rope_spec *r) {
     return o;
 }
 
+static json_t *linear_report(const sluice_delta_spec *d) {
+    json_t *o = json_object();
+    set_int(o, "num_key_heads", d->num_key_heads);
+    set_int(o, "num_value_heads", d->num_value_heads);
+    set_int(o, "key_head_dim", d->key_head_dim);
+    set_int(o, "value_head_dim", d->value_head_dim);
+    set_int(o, "conv_kernel", d->conv_kernel);
+    set_int(o, "state_bytes", 4LL * d->num_value_heads * d->key_head_dim * d->value_head_dim);
+    set(o, "double_beta", json_boolean(d->double_beta));
+    return o;
+}
+
 static json_t *layer_report(const sluice_config *c, int index) {
     const sluice_layer_spec *l = &c->layers[index];
     json_t *o = json_object();
-    set(o, "kind", json_string(l->sliding_window ? "sliding_attention" : "full_attention"));
+    const char *kind = l->sliding_window ? "sliding_attention" : "full_attention";
+    set(o, "kind", json_string(sluice_layer_is_linear(l) ? "linear_attention" : kind));
+    if (sluice_layer_is_linear(l)) set(o, "linear", linear_report(&l->delta));
     if (l->sliding_window) set_int(o, "sliding_window", l->sliding_window);
     set_int(o, "num_attention_heads", l->num_attention_heads);
     set_int(o, "num_key_value_heads", l->num_key_value_heads);
@@ -89,6 +103,8 @@ static json_t *layer_report(const sluice_config *c, int index) {
     set(o, "gate", gate_report(c, &l->gate));
     set(o, "rope", rope_report(&l->rope));
     set(o, "qk_norm", json_boolean(l->qk_norm));
+    if (l->qk_norm_whole) set(o, "qk_norm_whole", json_true());
+    if (l->no_input_norm) set(o, "no_input_norm", json_true());
     set(o, "qkv_bias", json_boolean(l->qkv_bias));
     set(o, "o_bias", json_boolean(l->o_bias));
     set(o, "sandwich_norm", json_boolean(l->sandwich_norm));
@@ -111,6 +127,7 @@ static void add_costs(json_t *o, const sluice_config *c, long long context) {
     set(o, "forward_flops_per_token", json_real(sluice_config_forward_flops(c, context)));
     set_int(o, "weight_bytes", 4 * sluice_config_num_parameters(c));
     set_int(o, "cache_bytes", sluice_config_cache_bytes(c, context));
+    set_int(o, "state_bytes", sluice_config_state_bytes(c));
 }
 
 json_t *info_config(const sluice_config *c, long long context) {

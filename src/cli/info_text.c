@@ -101,6 +101,18 @@ static void print_mlp(const json_t *l) {
     printf("\n");
 }
 
+/* The rest of a layer of linear attention. */
+static void print_linear(const json_t *l, const json_t *d) {
+    char state[32];
+    printf(", %lld key heads of %lld, %lld value heads of %lld, ", integer(d, "num_key_heads"), integer(d, "key_head_dim"),
+           integer(d, "num_value_heads"), integer(d, "value_head_dim"));
+    print_mlp(l);
+    label("state");
+    printf("%s a layer and sequence, convolution over %lld tokens%s\n",
+           sluice__format_bytes(state, (double)integer(d, "state_bytes")), integer(d, "conv_kernel"),
+           on(d, "double_beta") ? ", write strength up to 2" : "");
+}
+
 /* One group of equal layers. */
 static void print_layers(const json_t *l, size_t first, size_t last) {
     label("layers");
@@ -109,6 +121,10 @@ static void print_layers(const json_t *l, size_t first, size_t last) {
     else
         printf("%zu-%zu: ", first, last);
     printf("%s", text(l, "kind"));
+    if (get(l, "linear")) {
+        print_linear(l, get(l, "linear"));
+        return;
+    }
     if (integer(l, "sliding_window")) printf(" over %lld tokens", integer(l, "sliding_window"));
     printf(", %lld heads, %lld key/value heads of %lld, ", integer(l, "num_attention_heads"),
            integer(l, "num_key_value_heads"), integer(l, "head_dim"));
@@ -120,9 +136,10 @@ static void print_layers(const json_t *l, size_t first, size_t last) {
         printf("%lld of %lld maps for %s, ", integer(l, "switch_topk"), integer(l, "switch_experts"),
                strcmp(text(l, "switch_head"), "v") ? "keys and values" : "values");
     printf("%s", on(l, "qk_norm") ? "q/k norm" : "no q/k norm");
+    if (on(l, "qk_norm_whole")) printf(" over all heads");
     if (on(l, "qkv_bias")) printf(", q/k/v bias");
     if (on(l, "o_bias")) printf(", output bias");
-    if (on(l, "sandwich_norm")) printf(", sandwich norm");
+    if (on(l, "sandwich_norm")) printf(on(l, "no_input_norm") ? ", norms behind the branches only" : ", sandwich norm");
     if (on(l, "sdpa_norm")) printf(", norm on the attention output");
     if (on(l, "sdpa_silu")) printf(", SiLU on the attention output");
     double clip = json_real_value(get(l, "residual_clip"));
@@ -145,9 +162,12 @@ static void print_costs(const json_t *c) {
            sluice__format_count(a, json_real_value(get(c, "forward_flops_per_token"))), integer(c, "context"));
     label("memory");
     double weights = (double)integer(c, "weight_bytes"), cache = (double)integer(c, "cache_bytes");
-    printf("%s in fp32: weights %s, keys and values of %lld tokens %s\n",
-           sluice__format_bytes(a, weights + cache), sluice__format_bytes(b, weights), integer(c, "context"),
+    double states = (double)integer(c, "state_bytes");
+    printf("%s in fp32: weights %s, keys and values of %lld tokens %s",
+           sluice__format_bytes(a, weights + cache + states), sluice__format_bytes(b, weights), integer(c, "context"),
            sluice__format_bytes(d, cache));
+    if (states > 0) printf(", states of linear attention %s", sluice__format_bytes(a, states));
+    printf("\n");
 }
 
 static void print_token(const char *name, const json_t *id, const char *end) {
@@ -155,6 +175,12 @@ static void print_token(const char *name, const json_t *id, const char *end) {
         printf("%s %lld%s", name, json_integer_value(id), end);
     else
         printf("%s none%s", name, end);
+}
+
+static int has_linear(const json_t *layers) {
+    for (size_t i = 0; i < json_array_size(layers); i++)
+        if (get(json_array_get(layers, i), "linear")) return 1;
+    return 0;
 }
 
 void info_print_config(const json_t *c) {
@@ -184,6 +210,8 @@ void info_print_config(const json_t *c) {
     const char *class = text(c, "transformers_class");
     if (*class)
         printf("can be saved for %s\n", class);
+    else if (has_linear(layers))
+        printf("a hybrid: runs, cannot be saved by this version\n");
     else
         printf("can be saved with our own class only (trust_remote_code)\n");
 }

@@ -107,13 +107,19 @@ static sluice_status plan_tensor(sluice__loader *l, sluice__place place, sluice_
     return which ? missing(l, place, err) : SLUICE_OK;
 }
 
-/* A file saved from the bare decoder lacks the leading "model.". */
+/* A file saved from the bare decoder lacks the leading "model."; one of a language model taken out of its vision
+ * wrapper, or put into one, has the other's. */
 static void adapt_prefix(sluice__loader *l) {
-    char *name = sluice__family_tensor_name(&l->layout, SLUICE__FIRST_PLACE);
-    if (name && sluice__store_find(l->store, name) < 0 &&
-        sluice__store_find(l->store, "embed_tokens.weight") >= 0)
-        l->layout.prefix = "";
-    sluice__free(name);
+    static const char *const others[] = {"", "model.", "model.language_model.", "language_model.model."};
+    for (int i = -1; i < (int)(sizeof others / sizeof *others); i++) {
+        const char *prefix = i < 0 ? l->layout.prefix : others[i];
+        char *name = sluice__asprintf("%sembed_tokens.weight", prefix);
+        bool found = name && sluice__store_find(l->store, name) >= 0;
+        sluice__free(name);
+        if (!found) continue;
+        l->layout.prefix = prefix;
+        return;
+    }
 }
 
 static sluice_status plan(sluice__loader *l, sluice_error *err) {

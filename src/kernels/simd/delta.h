@@ -2,7 +2,8 @@
 /* Linear attention, written in the words of x86/tile_<isa>.h.
  *
  * Few tokens: step by step, each two passes over a panel of columns of the state that stays in the first cache:
- * S^T k and S^T q together, then the update. More tokens: the chunked form (Yang et al. 2025, section 3.3). With
+ * S^T k, then the update with S^T q of what comes out, as a recurrence would (S^T q of the old state would cancel with
+ * what is written where a head's output is nearly zero). More tokens: the chunked form (Yang et al. 2025, section 3.3). With
  * c_i = log_decay_0 + ... + log_decay_i inside a chunk,
  *
  *   L_ij = b_i (k_i . k_j) exp(c_i - c_j) for j < i;   (I + L) d = b (v - exp(c) K S)
@@ -81,45 +82,36 @@ void VEC_KERNEL(l2_norm_f32)(float *y, int64_t y_stride, const float *x, int64_t
 enum { STEP_VECS = 4 };
 
 /* Columns of the state from j on, `vecs` vectors of which the last has n lanes. */
-VEC_INLINE void step_columns(const sluice__delta_head *h, int64_t t, int64_t j, const int vecs, int n, float decay,
-                             float qk) {
+VEC_INLINE void step_columns(const sluice__delta_head *h, int64_t t, int64_t j, const int vecs, int n, float decay) {
     const float *q = h->q + t * h->qk_stride, *k = h->k + t * h->qk_stride;
     int64_t ld = h->value_dim;
     float *s = h->state + j;
     vec memory[STEP_VECS], out[STEP_VECS], a = vec_set(decay);
     for (int v = 0; v < vecs; v++) memory[v] = out[v] = vec_zero();
     for (int i = 0; i < h->key_dim; i++)
-        for (int v = 0; v < vecs; v++) {
-            vec x = vec_load_n(s + i * ld + v * VEC, v == vecs - 1 ? n : VEC);
-            memory[v] = vec_fma(vec_set(k[i]), x, memory[v]);
-            out[v] = vec_fma(vec_set(q[i]), x, out[v]);
-        }
-    for (int v = 0; v < vecs; v++) { /* memory: what is written; o = a S^T q + (q . k) d */
-        int live = v == vecs - 1 ? n : VEC;
-        vec value = vec_load_n(h->v + t * h->v_stride + j + v * VEC, live);
+        for (int v = 0; v < vecs; v++)
+            memory[v] = vec_fma(vec_set(k[i]), vec_load_n(s + i * ld + v * VEC, v == vecs - 1 ? n : VEC), memory[v]);
+    for (int v = 0; v < vecs; v++) { /* from here on: what is written */
+        vec value = vec_load_n(h->v + t * h->v_stride + j + v * VEC, v == vecs - 1 ? n : VEC);
         memory[v] = vec_mul(vec_set(h->beta[t * h->gate_stride]), vec_fnma(a, memory[v], value));
-        vec_store_n(h->o + t * h->o_stride + j + v * VEC, vec_fma(vec_set(qk), memory[v], vec_mul(a, out[v])), live);
     }
     for (int i = 0; i < h->key_dim; i++)
         for (int v = 0; v < vecs; v++) {
             int live = v == vecs - 1 ? n : VEC;
             float *at = s + i * ld + v * VEC;
-            vec_store_n(at, vec_fma(vec_set(k[i]), memory[v], vec_mul(a, vec_load_n(at, live))), live);
+            vec x = vec_fma(vec_set(k[i]), memory[v], vec_mul(a, vec_load_n(at, live)));
+            out[v] = vec_fma(vec_set(q[i]), x, out[v]);
+            vec_store_n(at, x, live);
         }
-}
-
-static float dot(const float *x, const float *y, int n) {
-    vec sum = vec_zero();
-    for (int i = 0; i < n; i += VEC) sum = vec_fma(vec_load_n(x + i, lanes(n - i)), vec_load_n(y + i, lanes(n - i)), sum);
-    return vec_sum(sum);
+    for (int v = 0; v < vecs; v++)
+        vec_store_n(h->o + t * h->o_stride + j + v * VEC, out[v], v == vecs - 1 ? n : VEC);
 }
 
 static void step(const sluice__delta_head *h, int64_t t) {
     float decay = expf(h->log_decay[t * h->gate_stride]);
-    float qk = dot(h->q + t * h->qk_stride, h->k + t * h->qk_stride, h->key_dim);
     int64_t j = 0;
-    for (; j + STEP_VECS * VEC <= h->value_dim; j += STEP_VECS * VEC) step_columns(h, t, j, STEP_VECS, VEC, decay, qk);
-    for (; j < h->value_dim; j += VEC) step_columns(h, t, j, 1, lanes(h->value_dim - j), decay, qk);
+    for (; j + STEP_VECS * VEC <= h->value_dim; j += STEP_VECS * VEC) step_columns(h, t, j, STEP_VECS, VEC, decay);
+    for (; j < h->value_dim; j += VEC) step_columns(h, t, j, 1, lanes(h->value_dim - j), decay);
 }
 
 /* ---- chunk ---- */

@@ -54,13 +54,15 @@ static sluice_status read(sluice__config_reader *r, sluice_error *err) {
     return SLUICE_OK;
 }
 
-/* Norms as the released files have them, or as transformers calls them since it has converted on loading. */
+/* Norms as the released files have them, or as transformers calls them since it has converted on loading; saving, it
+ * converts back, also the norm behind attention, which it did not convert. */
 static const sluice__tensor_name names[] = {
     {SLUICE__SLOT_INPUT_NORM, "attention_layer_norm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_INPUT_NORM, "input_layernorm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_POST_ATTENTION_NORM, "feedforward_layer_norm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_POST_ATTENTION_NORM, "post_attention_layernorm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_POST_SELF_ATTN_NORM, "post_attention_layernorm.weight", SLUICE__ALONE},
+    {SLUICE__SLOT_POST_SELF_ATTN_NORM, "feedforward_layer_norm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_POST_MLP_NORM, "post_feedforward_layernorm.weight", SLUICE__ALONE},
     {SLUICE__SLOT_DELTA_Z, "linear_attn.g_proj.weight", SLUICE__ALONE},
     {SLUICE__SLOT_DELTA_CONV_Q, "linear_attn.conv1d.weight", SLUICE__DELTA_ROWS},
