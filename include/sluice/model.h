@@ -39,6 +39,10 @@ typedef enum sluice_save_layout {
 const char *sluice_config_transformers_class(const sluice_config *config);
 /* Writes config.json and model.safetensors (fp32) into an existing directory. */
 sluice_status sluice_model_save(const sluice_model *model, const char *dir, sluice_save_layout layout, sluice_error *err);
+/* The same with every weight as float32 or rounded to the nearest bfloat16. */
+typedef enum sluice_save_dtype { SLUICE_SAVE_FLOAT32, SLUICE_SAVE_BFLOAT16 } sluice_save_dtype;
+sluice_status sluice_model_save_as(const sluice_model *model, const char *dir, sluice_save_layout layout,
+                                   sluice_save_dtype dtype, sluice_error *err);
 
 const sluice_config *sluice_model_config(const sluice_model *model);
 

@@ -5,6 +5,7 @@
 #include "base/asset.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "kernels/half.h"
 #include "model/model.h"
 #include "model/packing.h"
 #include "model/safetensors.h"
@@ -18,6 +19,7 @@ typedef struct writer {
     char **names;
     int count;
     float *scratch; /* room for the tensor that has to be rewritten */
+    bool brain;     /* stored as bfloat16 */
 } writer;
 
 /* Whether the tensor is stored in another form than it has in memory. */
@@ -52,7 +54,8 @@ static sluice_status list_tensors(writer *w, sluice_error *err) {
         sluice__st_tensor *out = &w->tensors[w->count++];
         *out = sluice__st_f32(name, NULL, t->ndim, shape);
         out->data = t;
-        if (is_rewritten(w, t) && out->count > largest) largest = out->count;
+        if (w->brain) out->dtype = SLUICE__BF16;
+        if ((w->brain || is_rewritten(w, t)) && out->count > largest) largest = out->count;
     }
     w->scratch = sluice__calloc((size_t)largest, sizeof *w->scratch, SLUICE__MEM_OTHER);
     return w->scratch ? SLUICE_OK : sluice__no_memory(err, (size_t)largest * sizeof(float), "a tensor");
@@ -71,9 +74,8 @@ static void pack_q(const writer *w, const sluice__tensor *q, int64_t rows) {
     }
 }
 
-static const void *produce(void *user, const sluice__st_tensor *out, sluice_error *err) {
-    (void)err;
-    writer *w = user;
+/* The tensor as floats, as it stands in the file. */
+static const float *in_file_order(const writer *w, const sluice__st_tensor *out) {
     const sluice__tensor *t = out->data;
     const float *x = w->model->flat + t->offset;
     if (!is_rewritten(w, t)) return x;
@@ -84,10 +86,28 @@ static const void *produce(void *user, const sluice__st_tensor *out, sluice_erro
     return w->scratch;
 }
 
-static sluice_status write_weights(const sluice_model *m, const char *path, const sluice__target *target,
+/* count floats to bfloat16; `to` may be the first half of `from`. */
+static void round_to_brain(void *to, const float *from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t half = sluice__float_to_brain(from[i]);
+        memcpy((char *)to + (size_t)i * sizeof half, &half, sizeof half);
+    }
+}
+
+static const void *produce(void *user, const sluice__st_tensor *out, sluice_error *err) {
+    (void)err;
+    writer *w = user;
+    const float *x = in_file_order(w, out);
+    if (!w->brain) return x;
+    round_to_brain(w->scratch, x, out->count);
+    return w->scratch;
+}
+
+static sluice_status write_weights(const sluice_model *m, const char *path, const sluice__target *target, bool brain,
                                    sluice_error *err) {
     writer w = {
         .model = m,
+        .brain = brain,
         .layout = {.family = target->family, .gate_packing = target->family->gate_packing, .prefix = "model."}};
     w.layout.gate_repeated = w.layout.gate_packing == SLUICE_GATE_Q_PER_HEAD &&
                              m->config.layers[0].gate.granularity == SLUICE_GATE_HEADWISE;
@@ -116,6 +136,11 @@ static sluice_status write_python(const char *dir, sluice_error *err) {
 
 sluice_status sluice_model_save(const sluice_model *model, const char *dir, sluice_save_layout layout,
                                 sluice_error *err) {
+    return sluice_model_save_as(model, dir, layout, SLUICE_SAVE_FLOAT32, err);
+}
+
+sluice_status sluice_model_save_as(const sluice_model *model, const char *dir, sluice_save_layout layout,
+                                   sluice_save_dtype dtype, sluice_error *err) {
     if (model->as_stored)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a model loaded AS_STORED runs, but cannot be saved");
     SLUICE__TRY(sluice__config_check_writable(&model->config, err));
@@ -126,9 +151,12 @@ sluice_status sluice_model_save(const sluice_model *model, const char *dir, slui
          *weights_path = sluice__path_join(dir, "model.safetensors");
     sluice_status st = SLUICE_OK;
     if (!config || !config_path || !weights_path) st = sluice__no_memory(err, 4096, "config.json");
+    bool brain = dtype == SLUICE_SAVE_BFLOAT16;
+    if (st == SLUICE_OK && brain && json_object_set_new(config, "torch_dtype", json_string("bfloat16")) != 0)
+        st = sluice__no_memory(err, 64, "config.json");
     if (st == SLUICE_OK) st = sluice__json_save(config, config_path, err);
     if (st == SLUICE_OK && target == &sluice__target_native) st = write_python(dir, err);
-    if (st == SLUICE_OK) st = write_weights(model, weights_path, target, err);
+    if (st == SLUICE_OK) st = write_weights(model, weights_path, target, brain, err);
     json_decref(config);
     sluice__free(config_path);
     sluice__free(weights_path);

@@ -283,7 +283,8 @@ sluice_status sluice__trainer_rewind(sluice_trainer *t, sluice_error *err) {
 sluice_status sluice_trainer_save_model(sluice_trainer *t, const char *dir, sluice_error *err) {
     char *temporary;
     SLUICE__TRY(sluice__atomic_dir_begin(&temporary, dir, err));
-    sluice_status st = sluice_model_save(t->model, temporary, SLUICE_SAVE_AUTO, err);
+    sluice_status st = sluice_model_save_as(t->model, temporary, SLUICE_SAVE_AUTO,
+                                            t->params.save_dtype ? SLUICE_SAVE_BFLOAT16 : SLUICE_SAVE_FLOAT32, err);
     if (st == SLUICE_OK && t->tokenizer) st = sluice_tokenizer_save(t->tokenizer, temporary, err);
     if (st == SLUICE_OK) return sluice__atomic_dir_commit(temporary, dir, err);
     sluice__atomic_dir_discard(temporary);

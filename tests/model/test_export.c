@@ -8,6 +8,7 @@
  * The first makes a model with every weight random, saves it into DIR, and writes DIR/logits.safetensors: input_ids and
  * the logits that the loaded model gives for them. */
 #include "support/test_support.h"
+#include "kernels/half.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -177,6 +178,40 @@ static void saved_models_come_back(void **state) {
     }
 }
 
+/* As bfloat16 every weight comes back rounded to the nearest, in half the bytes; packed gates included. */
+static void bfloat16_is_the_nearest(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sluice_error err = {0};
+        sluice_model *a, *b;
+        const char *dir = test_temp_dir();
+        assert_ok_err(new_model(&a, cases[i].json, &err), &err);
+        assert_ok_err(sluice_model_save_as(a, dir, SLUICE_SAVE_NATIVE, SLUICE_SAVE_BFLOAT16, &err), &err);
+        assert_ok_err(sluice_model_load(&b, dir, NULL, &err), &err);
+        for (int t = 0; t < sluice_model_num_tensors(a); t++) {
+            sluice_tensor_info x = sluice_model_tensor(a, t), y = sluice_model_tensor(b, t);
+            for (int64_t k = 0; k < x.count; k++)
+                if (y.data[k] != sluice__brain_to_float(sluice__float_to_brain(x.data[k])))
+                    fail_msg("%s[%lld]: %g became %g", x.name, (long long)k, (double)x.data[k], (double)y.data[k]);
+        }
+        sluice_model_free(b);
+        assert_ok_err(sluice_model_save_as(a, dir, SLUICE_SAVE_AUTO, SLUICE_SAVE_BFLOAT16, &err), &err);
+        assert_ok_err(sluice_model_load(&b, dir, NULL, &err), &err);
+        compare_models(a, b, 0.008); /* half a unit in the last place of numbers up to 2 */
+        sluice_weight_files *files;
+        assert_ok_err(sluice_weight_files_open(&files, dir, &err), &err);
+        assert_string_equal(sluice_weight_files_at(files, 0).dtype, "BF16");
+        sluice_weight_files_close(files);
+        char *path = sluice__path_join(dir, "config.json"), *text;
+        assert_ok(sluice__read_file(&text, NULL, path, 1 << 20, NULL));
+        assert_non_null(strstr(text, "\"bfloat16\""));
+        sluice__free(text);
+        sluice__free(path);
+        sluice_model_free(a);
+        sluice_model_free(b);
+    }
+}
+
 /* Layers that differ where config.json cannot say so are refused before anything is written. */
 static void layers_must_be_alike(void **state) {
     (void)state;
@@ -227,6 +262,7 @@ int main(int argc, char **argv) {
     if (argc == 5 && !strcmp(argv[1], "write")) return tool(argv[2], argv[3], argv[4]);
     if (argc == 3 && !strcmp(argv[1], "logits")) return logits_tool(argv[2]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(saved_models_come_back),
+                                       cmocka_unit_test(bfloat16_is_the_nearest),
                                        cmocka_unit_test(repeated_rows_are_checked),
                                        cmocka_unit_test(layers_must_be_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);

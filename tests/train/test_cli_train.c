@@ -200,6 +200,33 @@ static void it_works_and_continues_from_its_directory(void **state) {
     remove_run();
 }
 
+/* In bf16: the format is said and recorded, another one is refused on resuming, and the model runs. */
+static void bf16_from_the_command_line(void **state) {
+    (void)state;
+    char command[1024], *output;
+    snprintf(command, sizeof command,
+             "%s train --text %s/book.txt --vocab-size 280 --hidden-size 16 --num-hidden-layers 2 --num-attention-heads 2 "
+             "--seq-len 16 --max-steps 4 --save-steps 2 --dtype bf16 --save-dtype bfloat16 --gate-position sdpa "
+             "--output-dir %s/run",
+             SLUICE_PROGRAM, dir, dir);
+    assert_int_equal(test_run(command, &output), 0);
+    assert_non_null(strstr(output, "dtype: bf16"));
+    free(output);
+    assert_int_equal(train(true, "--quiet --output-dir %D/run --resume --dtype float32", &output), 1);
+    assert_non_null(strstr(output, "dtype"));
+    free(output);
+    snprintf(command, sizeof command, "grep -q '\"dtype\": \"bf16\"' %s/run/config.json", dir);
+    assert_int_equal(test_run(command, NULL), 0);
+    snprintf(command, sizeof command, "%s generate %s/run/model --prompt the --max-new-tokens 3", SLUICE_PROGRAM, dir);
+    assert_int_equal(test_run(command, &output), 0);
+    free(output);
+    snprintf(command, sizeof command, "%s info %s/run/model", SLUICE_PROGRAM, dir);
+    assert_int_equal(test_run(command, &output), 0);
+    assert_non_null(strstr(output, "BF16"));
+    free(output);
+    remove_run();
+}
+
 /* Starts an endless training with default signal dispositions, its output in D/log; waits until it trains. */
 static pid_t start_endless_training(void) {
     char path[256], metrics[256];
@@ -303,7 +330,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absurd_options_are_refused),   cmocka_unit_test(it_works_and_continues_from_its_directory),
         cmocka_unit_test(a_signal_leaves_a_checkpoint), cmocka_unit_test(a_full_disk_leaves_the_last_checkpoint),
-        cmocka_unit_test(help_names_every_option),
+        cmocka_unit_test(bf16_from_the_command_line),   cmocka_unit_test(help_names_every_option),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
