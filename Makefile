@@ -36,9 +36,12 @@ test-fast: setup $(BUILD)/build.ninja
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure -L fast
 
+# The table of docs/speed-log.md: beside the peers of bench/requirements.txt that PYTHON has. BENCH: options of compare.py
+MODELS ?= bench/models
 bench: $(SLUICE)
+	cmake --build $(BUILD) -j $(JOBS) --target test_kernels_attention
 	$(SLUICE) bench kernels
-	$(SLUICE) bench train
+	$(or $(PYTHON),python3) bench/compare.py --build $(BUILD) --models $(MODELS) $(BENCH)
 
 install: $(SLUICE)
 	cmake --install $(BUILD)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `sluice bench kernels|train`: speeds beside what the machine reaches in the same run. */
-#include "cli/cli.h"
-#include "sluice/bench.h"
+/* `sluice bench kernels|train|infer|tokenize`: speeds beside what the machine reaches in the same run. */
+#include "cli/bench.h"
 #include "sluice/cpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@ typedef struct options {
     double seconds;
     char *shape, *gates, *dtypes, *optim;
     int steps, warmup;
+    sluice_bench_infer_params infer; /* its models: from the command line */
 } options;
 
 /* Collects rows as JSON, or prints them. */
@@ -36,19 +36,19 @@ static void take_row(void *user, const sluice_bench_row *row) {
     }
 }
 
-static void print_machine(const sluice_bench_machine *m) {
+void bench_print_machine(const sluice_bench_machine *m) {
     printf("product 2048^3 fp32: %.1f GFLOP/s   copy: %.1f GB/s (read + written)   %d thread%s\n", m->gemm_gflops,
            m->copy_gbs, m->threads, m->threads == 1 ? "" : "s");
 }
 
-static json_t *machine_json(const sluice_bench_machine *m) {
+json_t *bench_machine_json(const sluice_bench_machine *m) {
     char cpu[256];
     sluice_cpu_describe(cpu, sizeof cpu);
     return json_pack("{s:s, s:i, s:f, s:f}", "cpu", cpu, "threads", m->threads, "gemm_gflops", m->gemm_gflops,
                      "copy_gbs", m->copy_gbs);
 }
 
-static int print_json(json_t *root) {
+int bench_print_json(json_t *root) {
     int rc = json_dumpf(root, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0 ? CLI_OK : CLI_FAILED;
     printf("\n");
     json_decref(root);
@@ -60,7 +60,7 @@ static int bench_kernels(const options *o, sluice_error *err) {
     if (sluice_bench_machine_run(&m, err) != SLUICE_OK) return cli_fail("bench", err);
     sink kernels = {.rows = o->common.json ? json_array() : NULL},
          products = {kernels.rows ? json_array() : NULL, m.gemm_gflops};
-    if (!kernels.rows) print_machine(&m), printf("\nkernels, one thread:\n");
+    if (!kernels.rows) bench_print_machine(&m), printf("\nkernels, one thread:\n");
     sluice_status st = sluice_bench_kernels(o->seconds, take_row, &kernels, err);
     if (!kernels.rows) printf("\nmatrix products, %d thread%s:\n", m.threads, m.threads == 1 ? "" : "s");
     if (st == SLUICE_OK) st = sluice_bench_products(o->seconds, take_row, &products, err);
@@ -70,7 +70,7 @@ static int bench_kernels(const options *o, sluice_error *err) {
         return cli_fail("bench", err);
     }
     if (!kernels.rows) return CLI_OK;
-    return print_json(json_pack("{s:o, s:o, s:o}", "machine", machine_json(&m), "kernels", kernels.rows, "products",
+    return bench_print_json(json_pack("{s:o, s:o, s:o}", "machine", bench_machine_json(&m), "kernels", kernels.rows, "products",
                                 products.rows));
 }
 
@@ -126,7 +126,7 @@ static sluice_status bench_shape(const options *o, const char *shape, json_t *ro
     if (st != SLUICE_OK) return st;
     if (after.gemm_gflops > m->gemm_gflops) m->gemm_gflops = after.gemm_gflops;
     if (after.copy_gbs > m->copy_gbs) m->copy_gbs = after.copy_gbs;
-    if (!rows) print_machine(m);
+    if (!rows) bench_print_machine(m);
     for (int i = 0; i < count; i++) {
         if (rows) json_array_append_new(rows, train_row_json(&r[i], m));
         else print_train_row(&r[i], m, base_of(r, i));
@@ -145,11 +145,37 @@ static int bench_train(const options *o, sluice_error *err) {
         cli_fail("bench", err);
         return err->code == SLUICE_ERR_ARGUMENT ? CLI_USAGE : CLI_FAILED;
     }
-    return rows ? print_json(json_pack("{s:o, s:o}", "machine", machine_json(&m), "train", rows)) : CLI_OK;
+    return rows ? bench_print_json(json_pack("{s:o, s:o}", "machine", bench_machine_json(&m), "train", rows)) : CLI_OK;
+}
+
+/* The words behind the options: what to measure, and what with. */
+static int run_bench(options *o, poptContext ctx) {
+    static const char *const words[] = {"kernels", "train", "infer", "tokenize"};
+    const char *what = poptGetArg(ctx), **args = poptGetArgs(ctx);
+    int kind = 0, count = 0, rc;
+    while (args && args[count]) count++;
+    while (kind < 4 && (!what || strcmp(what, words[kind]))) kind++;
+    if (kind == 4) return cli_usage("bench", "found %s, expected kernels, train, infer or tokenize", what ? what : "nothing");
+    if (kind < 2 && count) return cli_usage("bench", "%s takes no further words, found \"%s\"", what, args[0]);
+    if (kind == 2 && !count) return cli_usage("bench", "infer: which models? Give directories or .gguf files");
+    if (kind == 3 && count != 2)
+        return cli_usage("bench", "tokenize: found %d words behind it, expected a tokenizer and a text file", count);
+    if (!(o->seconds > 0 && o->seconds <= 3600))
+        return cli_usage("bench", "--seconds: found %g, expected above 0, at most 3600", o->seconds);
+    if (o->infer.repeat < 1 || o->infer.repeat > 10000)
+        return cli_usage("bench", "--repeat: found %d, expected 1..10000", o->infer.repeat);
+    if ((rc = cli_start(&o->common)) != CLI_OK) return rc;
+    sluice_error err = {0};
+    o->infer.models = args;
+    o->infer.num_models = count;
+    if (kind == 0) return bench_kernels(o, &err);
+    if (kind == 1) return bench_train(o, &err);
+    if (kind == 2) return bench_infer(&o->infer, o->common.json, &err);
+    return bench_tokenize(args[0], args[1], o->infer.repeat, o->common.json, &err);
 }
 
 int cmd_bench(int argc, const char **argv) {
-    options o = {.seconds = 0.2, .gates = NULL, .steps = 8, .warmup = 2};
+    options o = {.seconds = 0.2, .steps = 8, .warmup = 2, .infer = sluice_bench_infer_default()};
     char *gates = NULL, *dtypes = NULL;
     struct poptOption table[] = {
         {"seconds", '\0', POPT_ARG_DOUBLE | POPT_ARGFLAG_SHOW_DEFAULT, &o.seconds, 0,
@@ -168,26 +194,31 @@ int cmd_bench(int argc, const char **argv) {
         {"steps", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.steps, 0, "train: timed steps of each", "N"},
         {"warmup", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.warmup, 0,
          "train: steps before timing starts", "N"},
+        {"prefill", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.prefill, 0,
+         "infer: tokens of the prompt; 0 leaves this out", "N"},
+        {"decode", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.decode, 0,
+         "infer: tokens after it, one by one; 0 leaves this out", "N"},
+        {"depth", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.depth, 0,
+         "infer: tokens that decoding finds in the cache", "N"},
+        {"repeat", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.repeat, 0,
+         "infer, tokenize: timed runs, of which the best counts", "N"},
         CLI_COMMON_OPTIONS(&o.common),
         POPT_TABLEEND};
     int rc;
     poptContext ctx = cli_parse(
-        argc, argv, table, "kernels|train [OPTIONS]",
+        argc, argv, table, "kernels|train|infer|tokenize [OPTIONS] [MODEL... | TOKENIZER FILE]",
         "Measures this machine. `kernels`: the peak of matrix products, the copy bandwidth, every kernel in "
         "every version, the products of training and decoding. `train`: training steps of fixed models, in "
-        "tokens a second, as a share of the peak measured in the same run, with and without gates, in fp32 and bf16, in turn.",
-        "  sluice bench kernels\n  sluice bench train --threads 2 --shape 124M:4x64 --json", &rc);
+        "tokens a second, as a share of the peak measured in the same run, with and without gates, in fp32 and bf16, in turn. "
+        "`infer`: prefill and decode of models, which take turns, and the bytes of weights read in a second. `tokenize`: the "
+        "loading of a tokenizer, and the encoding of a file.",
+        "  sluice bench kernels\n  sluice bench train --threads 2 --shape 124M:4x64 --json\n"
+        "  sluice bench infer model.gguf run/model --prefill 512 --decode 128\n"
+        "  sluice bench tokenize tokenizer.json book.txt", &rc);
     if (!ctx) return rc;
-    sluice_error err = {0};
-    const char *what = poptGetArg(ctx), *more = poptGetArg(ctx);
     o.gates = gates ? gates : "none,headwise,elementwise";
     o.dtypes = dtypes ? dtypes : "float32";
-    if (!what || more || (strcmp(what, "kernels") && strcmp(what, "train")))
-        rc = cli_usage("bench", "found %s, expected kernels or train", more ? more : what ? what : "nothing");
-    else if (!(o.seconds > 0 && o.seconds <= 3600))
-        rc = cli_usage("bench", "--seconds: found %g, expected above 0, at most 3600", o.seconds);
-    else if ((rc = cli_start(&o.common)) == CLI_OK)
-        rc = !strcmp(what, "train") ? bench_train(&o, &err) : bench_kernels(&o, &err);
+    rc = run_bench(&o, ctx);
     free(gates);
     free(dtypes);
     free(o.shape);

@@ -76,15 +76,63 @@ static void variants_and_mixtures(void **state) {
     json_decref(root);
 }
 
+/* Two models in turn, from an empty session and behind other tokens; and only what was asked for. */
+static void inference(void **state) {
+    (void)state;
+    char options[512];
+    snprintf(options, sizeof options, "infer --threads 1 --prefill 12 --decode 3 --depth 5 --repeat 2 --json %s/models/llama "
+             "%s/models/export_tied", SLUICE_TEST_DATA, SLUICE_TEST_DATA);
+    json_t *root = bench_json(options);
+    const json_t *rows = json_object_get(root, "infer"), *row;
+    size_t i;
+    assert_int_equal(json_array_size(rows), 2);
+    json_array_foreach(rows, i, row) {
+        static const char *const keys[] = {"parameters", "weight_bytes", "load_seconds", "first_token_seconds",
+                                           "prefill_tokens_per_second", "decode_tokens_per_second", "decode_weight_gbs"};
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) positive(row, keys[k]);
+        assert_true(positive(row, "prefill_tokens_per_second") >= positive(row, "prefill_tokens_per_second_median"));
+        assert_true(positive(row, "first_token_seconds") > positive(row, "load_seconds"));
+    }
+    json_decref(root);
+    snprintf(options, sizeof options, "infer --threads 1 --prefill 0 --decode 2 --repeat 1 --json %s/models/llama", SLUICE_TEST_DATA);
+    root = bench_json(options);
+    row = json_array_get(json_object_get(root, "infer"), 0);
+    assert_null(json_object_get(row, "prefill_tokens_per_second"));
+    positive(row, "decode_tokens_per_second");
+    json_decref(root);
+}
+
+static void tokenizing(void **state) {
+    (void)state;
+    char options[512], *output;
+    snprintf(options, sizeof options, "tokenize --threads 1 --repeat 1 --json %s/tokenizer/small.json %s/tokenizer/small_cases.json",
+             SLUICE_TEST_DATA, SLUICE_TEST_DATA);
+    assert_int_equal(bench(options, &output), 0);
+    json_t *root = json_loads(output, 0, NULL);
+    assert_non_null(root);
+    positive(root, "load_seconds");
+    positive(root, "encode_mbs");
+    assert_true(positive(root, "tokens") <= positive(root, "bytes"));
+    json_decref(root);
+    free(output);
+}
+
 static void wrong_usage(void **state) {
     (void)state;
     static const struct {
         const char *options, *text;
         int status;
     } tries[] = {
-        {"", "expected kernels or train", 2},
-        {"everything", "expected kernels or train", 2},
-        {"kernels train", "expected kernels or train", 2},
+        {"", "expected kernels, train, infer or tokenize", 2},
+        {"everything", "expected kernels, train, infer or tokenize", 2},
+        {"kernels train", "takes no further words", 2},
+        {"infer", "which models", 2},
+        {"infer no-such-model", "no-such-model", 1},
+        {"infer no-such-model --repeat 0", "--repeat", 2},
+        {"infer no-such-model --prefill 0 --decode 0", "nothing to measure", 2},
+        {"infer no-such-model --decode -1", "decode -1", 2},
+        {"tokenize a.json", "a tokenizer and a text file", 2},
+        {"tokenize a.json b.txt", "b.txt", 1},
         {"kernels --seconds 0", "--seconds", 2},
         {"kernels --seconds nan", "--seconds", 2},
         {"train --shape small", "MODEL:BATCHxTOKENS", 2},
@@ -110,6 +158,8 @@ int main(void) {
         cmocka_unit_test(kernels_in_every_version),
         cmocka_unit_test(training_steps),
         cmocka_unit_test(variants_and_mixtures),
+        cmocka_unit_test(inference),
+        cmocka_unit_test(tokenizing),
         cmocka_unit_test(wrong_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

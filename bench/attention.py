@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of this project and of PyTorch in turn: causal, fp32, q, k, v inside one fused row.
 
-    tools/bench_attention.py PROGRAM [--threads N] [--rounds R]      needs torch
+    bench/attention.py PROGRAM [--threads N] [--rounds R]      needs torch
 
 PROGRAM is test_kernels_attention of a release build. Prints the best time of each over all rounds.
 One thread is measured in processor time, several in wall time.

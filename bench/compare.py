@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The whole table of speeds: this project and its peers in turn, best of several rounds, one ratio a row.
+
+    compare.py --build build/release --models FOLDER [--rows train,infer] [--rounds 5] [--threads N] [--output FILE.json]
+
+Rows whose peer is not installed are named and left out. Models with random weights are made in FOLDER (6 GB) where numpy
+is installed; smollm2-f32.gguf and its like are not made but used when they lie there.
+Ratios above 1 are in our favour. SLUICE_CPU=avx2 limits this project; PyTorch and oneDNN are limited alike here, llama.cpp
+is not (it is compiled for one machine).
+"""
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SHAPES = {"124M:4x64": 1.25, "124M:4x256": 1.0, "124M:1x1024": 1.0, "small:16x256": 1.25}  # target: ratio to PyTorch
+INFER = [  # model file, prefill target, decode target
+    ("qwen3-0.6b-q8_0.gguf", 2.0, 1.0), ("qwen3-0.6b-q4_0.gguf", 1.8, 1.0), ("qwen3-0.6b-bf16.gguf", 1.3, None),
+    ("qwen3-0.6b-f16.gguf", None, 1.0), ("gated-0.6b-q8_0.gguf", 2.0, 1.0), ("qwen3.5-0.8b-q8_0.gguf", 2.5, 1.6),
+    ("qwen3.5-0.8b-bf16.gguf", 2.0, 1.2), ("smollm2-f32.gguf", 1.5, 1.1), ("smollm2-q8_0.gguf", 1.5, 1.1),
+    ("smollm2-q4_1.gguf", 1.5, 1.1)]
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}
+
+
+class Bench:
+    def __init__(self, args: argparse.Namespace):
+        self.args, self.rows, self.left_out = args, [], []
+        self.sluice = os.path.join(args.build, "sluice")
+        self.environment = dict(os.environ)
+        if os.environ.get("SLUICE_CPU") == "avx2":
+            self.environment |= AVX2
+
+    def json_of(self, command: list) -> dict:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=self.environment)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(map(str, command[:4]))}: {done.stderr.strip()[-200:]}")
+        return json.loads(done.stdout)
+
+    def ours(self, *words) -> dict:
+        return self.json_of([self.sluice, "bench", *words, "--threads", self.args.threads, "--json"])
+
+    def peer(self, script: str, *words) -> dict:
+        return self.json_of([sys.executable, os.path.join(HERE, "peers", script), *words, "--threads", self.args.threads])
+
+    def alternate(self, calls: dict) -> dict:
+        """The results of every call in turn, a list each."""
+        results = {name: [] for name in calls}
+        for _ in range(self.args.rounds):
+            for name, call in calls.items():
+                results[name].append(call())
+        return results
+
+    def add(self, what: str, unit: str, ours: float, peer: float, target, higher: bool = True, note: str = "") -> None:
+        row = {"what": what, "unit": unit, "ours": ours, "peer": peer, "ratio": ours / peer if higher else peer / ours,
+               "target": target, "note": note}
+        self.rows.append(row)
+        mark = "" if target is None else "   met" if row["ratio"] >= target else "   MISSED"
+        print(f"{what:58} {ours:10.4g} {peer:10.4g} {unit:6} {row['ratio']:6.2f} x  target "
+              f"{'-' if target is None else f'{target:.2f}':5}{mark}   {note}", flush=True)
+
+    def has(self, what: str, *modules: str) -> bool:
+        missing = [m for m in modules if importlib.util.find_spec(m) is None]
+        if missing:
+            self.left_out.append(f"{what}: {', '.join(missing)} not installed")
+        return not missing
+
+
+def rows_train(b: Bench) -> None:
+    if not b.has("train", "torch"):
+        return
+    for dtype, want in (("float32", None), ("bf16", 1.4)):
+        for shape, target in SHAPES.items():
+            steps = "3" if shape.startswith("124M") else "8"
+            calls = {"ours": lambda: b.ours("train", "--shape", shape, "--gates", "none", "--dtype", dtype, "--steps", steps),
+                     "eager": lambda: b.peer("torch_train.py", shape, "--dtype", dtype, "--steps", steps)}
+            if b.args.compile:
+                calls["compile"] = lambda: b.peer("torch_train.py", shape, "--dtype", dtype, "--how", "compile", "--steps", steps)
+            r = b.alternate(calls)
+            mine = [x["train"][0] for x in r.pop("ours")]
+            peer = max(x["tokens_per_second"] for results in r.values() for x in results)
+            share = max(x["share_of_gemm_peak"] for x in mine)
+            b.add(f"training {dtype} {shape} beside PyTorch ({' or '.join(r)})", "tok/s", max(x["tokens_per_second"] for x in mine),
+                  peer, want or target, note=f"{share:.2f} of the fp32 product peak")
+            if dtype == "float32" and shape == "124M:4x64":
+                b.add("AdamW pass, 124M, beside PyTorch fused", "ms", min(x["adamw_ms"] for x in mine),
+                      min(x["adamw_ms"] for x in r["eager"]), 1.0, higher=False,
+                      note=f"{min(x['adamw_over_floor'] for x in mine):.2f} of 28 bytes a parameter at copy speed")
+
+
+def rows_gates(b: Bench) -> None:
+    """The cost of a gate beside our own model without one; the target is its share of the products + 1 %."""
+    for shape in SHAPES:
+        results = [b.ours("train", "--shape", shape, "--steps", "4")["train"] for _ in range(b.args.rounds)]
+        best = {g: min(x["step_ms"] for r in results for x in r if x["gate"] == g) for g in ("none", "headwise", "elementwise")}
+        for gate in ("headwise", "elementwise"):
+            b.add(f"gate {gate} {shape} beside none", "ms", best[gate], best["none"], None, higher=False,
+                  note=f"{100 * (best[gate] / best['none'] - 1):+.1f} % time")
+
+
+def rows_attention(b: Bench) -> None:
+    program = os.path.join(b.args.build, "tests", "test_kernels_attention")
+    if not b.has("attention", "torch") or not os.path.exists(program):
+        return
+    sys.path.insert(0, HERE)
+    import attention
+    import torch
+    torch.set_num_threads(b.args.threads)
+    for shape in [(1, t, h, d) for d in (64, 128) for t, h in ((1024, 4), (4096, 2), (16384, 1))]:
+        r = b.alternate({"ours": lambda: attention.ours(program, b.args.threads, shape),
+                         "peer": lambda: attention.torchs(b.args.threads, shape)})
+        for i, direction in enumerate(("forward", "backward")):
+            ours, peer = (1e3 * min(x[i] for x in r[who]) for who in ("ours", "peer"))
+            b.add(f"attention {direction} {' x '.join(map(str, shape))} beside PyTorch", "ms", ours, peer, 1.3, higher=False)
+
+
+def rows_infer(b: Bench) -> None:
+    if not b.has("infer", "llama_cpp"):
+        return
+    if b.has("infer, models with random weights", "numpy"):
+        subprocess.run([sys.executable, os.path.join(HERE, "make_models.py"), b.sluice, b.args.models], check=True,
+                       stdout=subprocess.DEVNULL)
+    for name, prefill, decode in INFER:
+        file = os.path.join(b.args.models, name)
+        if not os.path.exists(file):
+            b.left_out.append(f"infer: no {file}")
+            continue
+        r = b.alternate({"ours": lambda: b.ours("infer", file, "--repeat", "1")["infer"][0],
+                         "peer": lambda: b.peer("llama.py", file)})
+        for key, target in (("prefill", prefill), ("decode", decode)):
+            ours, peer = (max(x[f"{key}_tokens_per_second"] for x in r[who]) for who in ("ours", "peer"))
+            note = "" if key == "prefill" else f"{max(x['decode_weight_gbs'] for x in r['ours']):.1f} GB/s of weights"
+            b.add(f"{key} {'512' if key == 'prefill' else '128'} {name} beside llama.cpp", "tok/s", ours, peer, target, note=note)
+        ours, peer = (min(x["first_token_seconds"] for x in r[who]) for who in ("ours", "peer"))
+        b.add(f"load to first token {name} beside llama.cpp", "s", ours, peer, 1.0, higher=False)
+
+
+def rows_tokenizer(b: Bench) -> None:
+    if not b.args.tokenizer or not b.args.text:
+        b.left_out.append("tokenizer: needs --tokenizer and --text")
+        return
+    libraries = [name for name in ("tiktoken", "tokenizers") if b.has("tokenizer", name)]
+    calls = {"ours": lambda: b.ours("tokenize", b.args.tokenizer, b.args.text)}
+    for name in libraries:
+        calls[name] = lambda name=name: b.peer("encode.py", name, b.args.tokenizer, b.args.text)
+    r = b.alternate(calls)
+    for name in libraries:
+        b.add(f"encode {os.path.basename(b.args.text)} beside {name}", "MB/s", max(x["encode_mbs"] for x in r["ours"]),
+              max(x["encode_mbs"] for x in r[name]), 1.5 if name == "tiktoken" else 15)
+    if "tokenizers" in libraries:
+        b.add("load tokenizer.json beside tokenizers", "s", min(x["load_seconds"] for x in r["ours"]),
+              min(x["load_seconds"] for x in r["tokenizers"]), 3, higher=False)
+
+
+ROWS = {"train": rows_train, "gates": rows_gates, "attention": rows_attention, "infer": rows_infer, "tokenizer": rows_tokenizer}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default="build/release", help="where sluice and its tests are")
+    parser.add_argument("--models", default="bench/models", help="where make_models.py wrote")
+    parser.add_argument("--rows", default=",".join(ROWS), help="comma-separated list of " + ", ".join(ROWS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--compile", action="store_true", help="torch.compile as well; the faster of both counts")
+    parser.add_argument("--tokenizer", help="a tokenizer.json")
+    parser.add_argument("--text", help="a text file to encode")
+    parser.add_argument("--output", help="write all rows as JSON")
+    b = Bench(parser.parse_args())
+    unknown = set(b.args.rows.split(",")) - set(ROWS)
+    if unknown:
+        parser.error(f"--rows: unknown {', '.join(sorted(unknown))}")
+    machine = b.ours("kernels", "--seconds", "0.001")["machine"]
+    print(f"{machine['cpu']}, {machine['threads']} threads, fp32 products {machine['gemm_gflops']:.0f} GFLOP/s, "
+          f"copy {machine['copy_gbs']:.1f} GB/s, load {os.getloadavg()[0]:.1f}")
+    for name in b.args.rows.split(","):
+        try:
+            ROWS[name](b)
+        except RuntimeError as e:
+            b.left_out.append(f"{name}: {e}")
+    for line in b.left_out:
+        print("left out:", line)
+    if b.args.output:
+        with open(b.args.output, "w") as f:
+            json.dump({"date": time.strftime("%Y-%m-%d"), "machine": machine, "load": os.getloadavg()[0], "rounds": b.args.rounds,
+                       "rows": b.rows, "left_out": b.left_out}, f, indent=1)
+            f.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `sluice bench infer`: prefill and decode of model files, and how fast that reads their weights. */
+#include "cli/bench.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Weights read once a token, 10^9 bytes a second. */
+static double read_rate(const sluice_bench_infer_row *r, int tokens) {
+    return (double)r->weight_bytes * tokens / r->decode_seconds / 1e9;
+}
+
+static void print_row(const sluice_bench_infer_row *r, const sluice_bench_infer_params *p) {
+    printf("%s\n  %.1f M parameters, %.1f MB   load %.3f s, with the first token %.3f s\n", r->model,
+           1e-6 * (double)r->parameters, 1e-6 * (double)r->weight_bytes, r->load_seconds, r->first_token_seconds);
+    if (p->prefill)
+        printf("  prefill %d: %.1f tok/s (median %.1f)\n", p->prefill, p->prefill / r->prefill_seconds,
+               p->prefill / r->prefill_median);
+    if (p->decode)
+        printf("  decode %d behind %d: %.2f tok/s (median %.2f), %.1f GB/s of weights\n", p->decode, p->depth,
+               p->decode / r->decode_seconds, p->decode / r->decode_median, read_rate(r, p->decode));
+}
+
+static json_t *row_json(const sluice_bench_infer_row *r, const sluice_bench_infer_params *p) {
+    json_t *row = json_pack("{s:s, s:I, s:I, s:f, s:f}", "model", r->model, "parameters", (json_int_t)r->parameters,
+                            "weight_bytes", (json_int_t)r->weight_bytes, "load_seconds", r->load_seconds,
+                            "first_token_seconds", r->first_token_seconds);
+    if (p->prefill) {
+        json_object_set_new(row, "prefill_tokens", json_integer(p->prefill));
+        json_object_set_new(row, "prefill_tokens_per_second", json_real(p->prefill / r->prefill_seconds));
+        json_object_set_new(row, "prefill_tokens_per_second_median", json_real(p->prefill / r->prefill_median));
+    }
+    if (p->decode) {
+        json_object_set_new(row, "decode_tokens", json_integer(p->decode));
+        json_object_set_new(row, "decode_depth", json_integer(p->depth));
+        json_object_set_new(row, "decode_tokens_per_second", json_real(p->decode / r->decode_seconds));
+        json_object_set_new(row, "decode_tokens_per_second_median", json_real(p->decode / r->decode_median));
+        json_object_set_new(row, "decode_weight_gbs", json_real(read_rate(r, p->decode)));
+    }
+    return row;
+}
+
+static int fail(const sluice_error *err) {
+    cli_fail("bench", err);
+    return err->code == SLUICE_ERR_ARGUMENT ? CLI_USAGE : CLI_FAILED;
+}
+
+int bench_infer(const sluice_bench_infer_params *p, bool as_json, sluice_error *err) {
+    sluice_bench_machine m;
+    sluice_bench_infer_row *rows = calloc((size_t)p->num_models + 1, sizeof *rows);
+    sluice_status st = rows ? sluice_bench_infer(p, rows, err) : SLUICE_ERR_MEMORY;
+    if (st == SLUICE_OK) st = sluice_bench_machine_run(&m, err);
+    if (st != SLUICE_OK) {
+        free(rows);
+        return fail(err);
+    }
+    json_t *list = as_json ? json_array() : NULL;
+    if (!list) bench_print_machine(&m);
+    for (int i = 0; i < p->num_models; i++) {
+        if (list) json_array_append_new(list, row_json(&rows[i], p));
+        else print_row(&rows[i], p);
+    }
+    free(rows);
+    return list ? bench_print_json(json_pack("{s:o, s:o}", "machine", bench_machine_json(&m), "infer", list)) : CLI_OK;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Timing of inference: a prompt into an empty session, then single tokens, with fixed random tokens. All models are
+ * loaded at once and take turns, because machines are slower at some moments than at others, and the question is the
+ * ratio. */
+#include "sluice/bench.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "sluice/session.h"
+#include <stdlib.h>
+
+/* One loaded model, and its times. */
+typedef struct runner {
+    sluice_model *model;
+    sluice_session *session;
+    int32_t *ids;  /* [tokens] */
+    float *logits; /* [vocab_size] */
+    double *prefill, *decode; /* seconds [repeat] */
+} runner;
+
+sluice_bench_infer_params sluice_bench_infer_default(void) {
+    return (sluice_bench_infer_params){.prefill = 512, .decode = 128, .repeat = 5};
+}
+
+static void runner_free(runner *r) {
+    sluice_session_free(r->session);
+    sluice_model_free(r->model);
+    sluice__free(r->ids);
+    sluice__free(r->logits);
+    sluice__free(r->prefill);
+    sluice__free(r->decode);
+}
+
+static sluice_status stored_bytes(int64_t *out, const char *path, sluice_error *err) {
+    sluice_weight_files *files;
+    sluice_status st = sluice_weight_files_open(&files, path, err);
+    if (st != SLUICE_OK) return st;
+    *out = 0;
+    for (int i = 0; i < sluice_weight_files_count(files); i++) *out += sluice_weight_files_at(files, i).bytes;
+    sluice_weight_files_close(files);
+    return SLUICE_OK;
+}
+
+/* Loads the model and evaluates one token: what a user waits for. */
+static sluice_status start(runner *r, const char *path, int tokens, sluice_bench_infer_row *row, sluice_error *err) {
+    sluice_load_params load = sluice_load_params_default();
+    sluice_session_params params = sluice_session_params_default();
+    load.weights = SLUICE_LOAD_AS_STORED;
+    params.capacity = tokens;
+    double begin = sluice__now();
+    sluice_status st = sluice_model_load(&r->model, path, &load, err);
+    if (st != SLUICE_OK) return st;
+    const sluice_config *config = sluice_model_config(r->model);
+    row->load_seconds = sluice__now() - begin;
+    row->parameters = sluice_config_num_parameters(config);
+    r->ids = sluice__calloc((size_t)tokens, sizeof *r->ids, SLUICE__MEM_OTHER);
+    r->logits = sluice__calloc((size_t)config->vocab_size, sizeof *r->logits, SLUICE__MEM_OTHER);
+    if (!r->ids || !r->logits) return sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
+    sluice__rng random = {7, 0, 0};
+    for (int i = 0; i < tokens; i++) r->ids[i] = (int32_t)sluice__rng_below(&random, (uint64_t)config->vocab_size);
+    st = sluice_session_new(&r->session, r->model, &params, err);
+    if (st == SLUICE_OK) st = sluice_session_eval(r->session, r->ids, 1, r->logits, err);
+    row->first_token_seconds = sluice__now() - begin;
+    return st;
+}
+
+static sluice_status time_prefill(runner *r, int count, double *seconds, sluice_error *err) {
+    sluice_status st = sluice_session_truncate(r->session, 0, err);
+    double begin = sluice__now();
+    if (st == SLUICE_OK) st = sluice_session_eval(r->session, r->ids, count, r->logits, err);
+    *seconds = sluice__now() - begin;
+    return st;
+}
+
+static sluice_status time_decode(runner *r, int depth, int count, double *seconds, sluice_error *err) {
+    sluice_status st = sluice_session_truncate(r->session, 0, err);
+    if (st == SLUICE_OK && depth) st = sluice_session_eval(r->session, r->ids, depth, NULL, err);
+    double begin = sluice__now();
+    for (int i = 0; st == SLUICE_OK && i < count; i++)
+        st = sluice_session_eval(r->session, r->ids + depth + i, 1, r->logits, err);
+    *seconds = sluice__now() - begin;
+    return st;
+}
+
+static sluice_status run_once(runner *r, const sluice_bench_infer_params *p, double *prefill, double *decode,
+                              sluice_error *err) {
+    sluice_status st = SLUICE_OK;
+    if (p->prefill) st = time_prefill(r, p->prefill, prefill, err);
+    if (st == SLUICE_OK && p->decode) st = time_decode(r, p->depth, p->decode, decode, err);
+    return st;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void summarise(double *seconds, int count, double *best, double *median) {
+    qsort(seconds, (size_t)count, sizeof *seconds, by_size);
+    *best = seconds[0];
+    *median = count % 2 ? seconds[count / 2] : 0.5 * (seconds[count / 2 - 1] + seconds[count / 2]);
+}
+
+static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, sluice_bench_infer_row *rows,
+                             sluice_error *err) {
+    int tokens = p->prefill > p->depth + p->decode ? p->prefill : p->depth + p->decode;
+    double unused;
+    sluice_status st = SLUICE_OK;
+    for (int m = 0; st == SLUICE_OK && m < p->num_models; m++) {
+        rows[m] = (sluice_bench_infer_row){.model = p->models[m]};
+        r[m].prefill = sluice__calloc((size_t)p->repeat, sizeof(double), SLUICE__MEM_OTHER);
+        r[m].decode = sluice__calloc((size_t)p->repeat, sizeof(double), SLUICE__MEM_OTHER);
+        if (!r[m].prefill || !r[m].decode) return sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
+        st = stored_bytes(&rows[m].weight_bytes, p->models[m], err);
+        if (st == SLUICE_OK) st = start(&r[m], p->models[m], tokens, &rows[m], err);
+        if (st == SLUICE_OK) st = run_once(&r[m], p, &unused, &unused, err);
+    }
+    for (int i = 0; st == SLUICE_OK && i < p->repeat; i++)
+        for (int m = 0; st == SLUICE_OK && m < p->num_models; m++)
+            st = run_once(&r[m], p, &r[m].prefill[i], &r[m].decode[i], err);
+    for (int m = 0; st == SLUICE_OK && m < p->num_models; m++) {
+        summarise(r[m].prefill, p->repeat, &rows[m].prefill_seconds, &rows[m].prefill_median);
+        summarise(r[m].decode, p->repeat, &rows[m].decode_seconds, &rows[m].decode_median);
+    }
+    return st;
+}
+
+static sluice_status check(const sluice_bench_infer_params *p, sluice_error *err) {
+    enum { MOST = 1 << 24 };
+    if (p->num_models < 1) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "num_models: found %d, expected 1 or more", p->num_models);
+    if (p->prefill < 0 || p->prefill > MOST || p->decode < 0 || p->decode > MOST || p->depth < 0 || p->depth > MOST)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "prefill %d, decode %d, depth %d: expected 0..%d each", p->prefill,
+                            p->decode, p->depth, MOST);
+    if (!p->prefill && !p->decode)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "prefill and decode are both 0: nothing to measure");
+    if (p->repeat < 1 || p->repeat > 10000)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "repeat: found %d, expected 1..10000", p->repeat);
+    return SLUICE_OK;
+}
+
+sluice_status sluice_bench_infer(const sluice_bench_infer_params *p, sluice_bench_infer_row *rows, sluice_error *err) {
+    sluice_status st = check(p, err);
+    if (st != SLUICE_OK) return st;
+    runner *r = sluice__calloc((size_t)p->num_models, sizeof *r, SLUICE__MEM_OTHER);
+    if (!r) return sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
+    st = run_all(r, p, rows, err);
+    for (int m = 0; m < p->num_models; m++) runner_free(&r[m]);
+    sluice__free(r);
+    return st;
+}
