@@ -168,6 +168,10 @@ sluice_status sluice_config_load(sluice_config *out, const char *path, sluice_er
 sluice_status sluice_config_parse(sluice_config *out, const char *json, const char *name, sluice_error *err);
 void sluice_config_free(sluice_config *config);
 
+/* Something that only released models have, which runs but cannot be trained or saved ("a learned sink in the softmax");
+ * NULL when there is nothing of the kind. */
+const char *sluice_config_foreign_part(const sluice_config *config);
+
 /* Counts. FLOPs: multiply-adds times two of one token's forward pass at context length `context` (causal mean). */
 int64_t sluice_config_num_parameters(const sluice_config *config);
 /* Those that one token meets: all but the experts that its router leaves out. */

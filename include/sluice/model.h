@@ -30,6 +30,8 @@ sluice_status sluice_model_load(sluice_model **out, const char *path, const slui
  * The configuration is copied. */
 sluice_status sluice_model_new(sluice_model **out, const sluice_config *config, uint64_t seed, sluice_error *err);
 void sluice_model_free(sluice_model *model);
+/* All that loading checks before it reads weights: configuration, presence, shape and type of every tensor. */
+sluice_status sluice_model_check(const char *path, sluice_error *err);
 
 typedef enum sluice_save_layout {
     SLUICE_SAVE_AUTO,  /* a transformers class where one expresses the model (llama, qwen2, qwen3, qwen3_5_text), else NATIVE */

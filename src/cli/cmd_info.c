@@ -115,20 +115,40 @@ static sluice_status describe_gguf(json_t *report, const char *path, const optio
     return st;
 }
 
+static void give_reason(json_t *report, const sluice_error *why) {
+    json_object_set_new(report, "supported", json_false());
+    json_object_set_new(report, "reason", json_string(why->message));
+}
+
+/* Bytes of the weight files to the costs of the configuration. */
+static void add_stored_bytes(json_t *report) {
+    json_t *config = json_object_get(report, "config"), *weights = json_object_get(report, "weights");
+    if (config && weights) json_object_set(config, "stored_bytes", json_object_get(weights, "bytes"));
+}
+
+/* A directory always gets its page; what keeps it from running is one line of that. */
+static sluice_status describe_dir(json_t *report, const char *path, const options *o, sluice_error *err) {
+    sluice_error why = {0};
+    char *config = sluice__path_join(path, "config.json");
+    if (!config) return sluice__no_memory(err, strlen(path), "a path");
+    sluice_status read = add_config(report, config, o, &why);
+    sluice__free(config);
+    if (read != SLUICE_OK) give_reason(report, &why);
+    bool runs = read == SLUICE_OK && json_is_true(json_object_get(report, "supported"));
+    sluice_status st = add_weights(report, path, o, &why);
+    if (st == SLUICE_OK && runs) st = sluice_model_check(path, &why);
+    if (runs && st != SLUICE_OK) give_reason(report, &why);
+    add_stored_bytes(report);
+    return o->check_finite && runs && st == SLUICE_OK ? add_check(report, path, err) : SLUICE_OK;
+}
+
 static sluice_status describe(json_t *report, const char *path, const options *o, sluice_error *err) {
     if (ends_with(path, ".gguf")) return describe_gguf(report, path, o, err);
     if (!sluice__is_dir(path)) {
         if (ends_with(path, ".json")) return add_config(report, path, o, err);
         return add_weights(report, path, o, err);
     }
-    char *config = sluice__path_join(path, "config.json");
-    if (!config) return sluice__no_memory(err, strlen(path), "a path");
-    sluice_status st = add_config(report, config, o, err);
-    sluice__free(config);
-    if (st == SLUICE_OK) st = add_weights(report, path, o, err);
-    if (st == SLUICE_OK && o->check_finite && json_is_true(json_object_get(report, "supported")))
-        st = add_check(report, path, err);
-    return st;
+    return describe_dir(report, path, o, err);
 }
 
 static int run(const options *o, const char *path) {

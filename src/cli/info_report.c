@@ -65,6 +65,42 @@ static json_t *rope_report(const sluice_rope_spec *r) {
     return o;
 }
 
+static void add_text(json_t *list, const char *text) { json_array_append_new(list, json_string(text)); }
+static void add_number(json_t *list, const char *name, double value) {
+    json_array_append_new(list, json_sprintf("%s %g", name, value));
+}
+
+static const char *const mlp_acts[] = {"swiglu", "geglu", "geglu (tanh)", "gpt-oss"};
+
+/* How the router of a layer scores and chooses. */
+static json_t *router_report(const sluice_moe_spec *m) {
+    char text[256];
+    int n = snprintf(text, sizeof text, "%s", m->score == SLUICE_ROUTER_SIGMOID ? "sigmoid" : "softmax");
+    if (m->router_bias) n += snprintf(text + n, sizeof text - (size_t)n, ", bias");
+    if (m->logit_softcap > 0)
+        n += snprintf(text + n, sizeof text - (size_t)n, ", logits soft-capped at %g", (double)m->logit_softcap);
+    if (m->selection_bias) n += snprintf(text + n, sizeof text - (size_t)n, ", chosen with a correction bias");
+    if (m->norm_topk_prob) n += snprintf(text + n, sizeof text - (size_t)n, ", renormalised");
+    if (m->route_scale != 0 && m->route_scale != 1)
+        snprintf(text + n, sizeof text - (size_t)n, ", times %g", (double)m->route_scale);
+    return json_string(text);
+}
+
+/* What has no line of its own. */
+static json_t *extras_report(const sluice_layer_spec *l) {
+    json_t *e = json_array();
+    if (l->sinks) add_text(e, "learned sinks in the softmax");
+    if (l->qk_norm_weightless) add_text(e, "q/k norm without weights");
+    if (l->qk_norm && l->qk_norm_whole) add_text(e, "q/k norm over all heads");
+    if (l->no_input_norm) add_text(e, "no norm before branches");
+    if (l->mlp_bias) add_text(e, "MLP biases");
+    if (l->moe.expert_bias) add_text(e, "biases of experts");
+    if (l->mlp_limit > 0) add_number(e, "activation clamped at", (double)l->mlp_limit);
+    if (l->moe.limit > 0) add_number(e, "experts clamped at", (double)l->moe.limit);
+    if (l->moe.shared_limit > 0) add_number(e, "shared expert clamped at", (double)l->moe.shared_limit);
+    return e;
+}
+
 static json_t *linear_report(const sluice_delta_spec *d) {
     json_t *o = json_object();
     set_int(o, "num_key_heads", d->num_key_heads);
@@ -88,12 +124,15 @@ static json_t *layer_report(const sluice_config *c, int index) {
     set_int(o, "num_key_value_heads", l->num_key_value_heads);
     set_int(o, "head_dim", l->head_dim);
     set_int(o, "intermediate_size", l->intermediate_size);
-    set(o, "mlp_type", json_string(l->mlp_gelu ? "gelu" : "swiglu"));
+    set(o, "mlp_type", json_string(l->mlp_gelu ? "gelu" : mlp_acts[l->mlp_act]));
     if (l->moe.num_experts) {
         set_int(o, "num_experts", l->moe.num_experts);
         set_int(o, "num_experts_per_tok", l->moe.num_experts_per_tok);
         set_int(o, "moe_intermediate_size", l->moe.intermediate_size);
         set_int(o, "num_shared_experts", l->moe.num_shared_experts);
+        set_int(o, "shared_intermediate_size", l->moe.shared_intermediate_size);
+        set(o, "shared_expert_gate", json_boolean(l->moe.shared_expert_gate));
+        set(o, "router", router_report(&l->moe));
     }
     if (l->switch_head.head != SLUICE_SWITCH_NONE) {
         set(o, "switch_head", json_string(l->switch_head.head == SLUICE_SWITCH_V ? "v" : "kv"));
@@ -111,6 +150,7 @@ static json_t *layer_report(const sluice_config *c, int index) {
     set(o, "residual_clip", json_real((double)l->residual_clip));
     set(o, "sdpa_norm", json_boolean(l->sdpa_norm));
     set(o, "sdpa_silu", json_boolean(l->sdpa_silu));
+    set(o, "extras", extras_report(l));
     return o;
 }
 
@@ -130,6 +170,17 @@ static void add_costs(json_t *o, const sluice_config *c, long long context) {
     set_int(o, "state_bytes", sluice_config_state_bytes(c));
 }
 
+/* What stands outside the layers. */
+static json_t *model_extras(const sluice_config *c) {
+    json_t *e = json_array();
+    if (c->embedding_norm) add_text(e, "normed embeddings");
+    if (c->embedding_scale != 0) add_number(e, "embeddings times", (double)c->embedding_scale);
+    if (c->logit_scale != 0) add_number(e, "logits times", (double)c->logit_scale);
+    if (c->logit_softcap > 0) add_number(e, "logits soft-capped at", (double)c->logit_softcap);
+    if (c->post_norm_eps > 0) add_number(e, "norms behind branches with eps", c->post_norm_eps);
+    return e;
+}
+
 json_t *info_config(const sluice_config *c, long long context) {
     json_t *o = json_object(), *layers = json_array();
     const char *class = sluice_config_transformers_class(c);
@@ -146,7 +197,10 @@ json_t *info_config(const sluice_config *c, long long context) {
     set_token(o, "eos_token_id", c->eos_token_id);
     set_token(o, "pad_token_id", c->pad_token_id);
     add_costs(o, c, context);
-    set(o, "transformers_class", class ? json_string(class) : json_null());
+    const char *foreign = sluice_config_foreign_part(c);
+    set(o, "extras", model_extras(c));
+    set(o, "transformers_class", class && !foreign ? json_string(class) : json_null());
+    set(o, "cannot_train", foreign ? json_string(foreign) : json_null());
     for (int i = 0; i < c->num_hidden_layers; i++) json_array_append_new(layers, layer_report(c, i));
     set(o, "layers", layers);
     return o;

@@ -90,15 +90,29 @@ static void print_rope(const json_t *rope, long long head_dim) {
     printf("\n");
 }
 
+static void print_list(const json_t *list, const char *separator) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        printf("%s%s", i ? ", " : separator, json_string_value(json_array_get(list, i)));
+}
+
 static void print_mlp(const json_t *l) {
+    const char *type = text(l, "mlp_type");
     if (!integer(l, "num_experts")) {
-        printf("MLP %lld%s\n", integer(l, "intermediate_size"), strcmp(text(l, "mlp_type"), "gelu") ? "" : " with GELU");
+        printf("MLP %lld", integer(l, "intermediate_size"));
+        if (!strcmp(type, "gelu")) printf(" with GELU");
+        else if (strcmp(type, "swiglu")) printf(" (%s)", type);
+        printf("\n");
         return;
     }
     printf("%lld of %lld experts of %lld", integer(l, "num_experts_per_tok"), integer(l, "num_experts"),
            integer(l, "moe_intermediate_size"));
-    if (integer(l, "num_shared_experts")) printf(", %lld shared", integer(l, "num_shared_experts"));
+    if (integer(l, "num_shared_experts"))
+        printf(", %lld shared of %lld%s", integer(l, "num_shared_experts"), integer(l, "shared_intermediate_size"),
+               on(l, "shared_expert_gate") ? " behind a sigmoid" : "");
+    if (strcmp(type, "swiglu")) printf(" (%s)", type);
     printf("\n");
+    label("router");
+    printf("%s\n", text(l, "router"));
 }
 
 /* The rest of a layer of linear attention. */
@@ -144,6 +158,7 @@ static void print_layers(const json_t *l, size_t first, size_t last) {
     if (on(l, "sdpa_silu")) printf(", SiLU on the attention output");
     double clip = json_real_value(get(l, "residual_clip"));
     if (clip > 0) printf(", residual clip %g", clip);
+    print_list(get(l, "extras"), ", ");
     printf("\n");
 }
 
@@ -161,12 +176,13 @@ static void print_costs(const json_t *c) {
     printf("%s, mean of a pass over %lld tokens\n",
            sluice__format_count(a, json_real_value(get(c, "forward_flops_per_token"))), integer(c, "context"));
     label("memory");
-    double weights = (double)integer(c, "weight_bytes"), cache = (double)integer(c, "cache_bytes");
-    double states = (double)integer(c, "state_bytes");
-    printf("%s in fp32: weights %s, keys and values of %lld tokens %s",
-           sluice__format_bytes(a, weights + cache + states), sluice__format_bytes(b, weights), integer(c, "context"),
-           sluice__format_bytes(d, cache));
-    if (states > 0) printf(", states of linear attention %s", sluice__format_bytes(a, states));
+    bool stored = integer(c, "stored_bytes") > 0; /* known when the weight files are there */
+    double weights = (double)integer(c, stored ? "stored_bytes" : "weight_bytes"),
+           cache = (double)(integer(c, "cache_bytes") + integer(c, "state_bytes"));
+    printf("%s to run%s: weights %s, keys and values of %lld tokens %s",
+           sluice__format_bytes(a, weights + cache), stored ? "" : " in fp32", sluice__format_bytes(b, weights),
+           integer(c, "context"), sluice__format_bytes(d, (double)integer(c, "cache_bytes")));
+    if (integer(c, "state_bytes")) printf(", states of linear attention %s", sluice__format_bytes(d, (double)integer(c, "state_bytes")));
     printf("\n");
 }
 
@@ -206,9 +222,16 @@ void info_print_config(const json_t *c) {
         print_layers(l, first, next - 1);
     }
     print_costs(c);
+    if (json_array_size(get(c, "extras"))) {
+        label("model extras");
+        print_list(get(c, "extras"), "");
+        printf("\n");
+    }
     label("transformers");
     const char *class = text(c, "transformers_class");
-    if (*class)
+    if (*text(c, "cannot_train"))
+        printf("runs, but cannot be trained or saved here: it has %s\n", text(c, "cannot_train"));
+    else if (*class)
         printf("can be saved for %s\n", class);
     else if (has_linear(layers))
         printf("a hybrid: runs, cannot be saved by this version\n");

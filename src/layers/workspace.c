@@ -383,7 +383,7 @@ sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model 
     if ((p.train || p.bf16) && sluice__model_is_as_stored(model))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a model loaded AS_STORED runs, but cannot be trained");
     if (p.train || p.bf16) SLUICE__TRY(check_trainable(p.config, err));
-    const char *part = p.train ? sluice__foreign_part(sluice_model_config(model)) : NULL;
+    const char *part = p.train ? sluice_config_foreign_part(sluice_model_config(model)) : NULL;
     if (part) return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "a model that has %s cannot be trained", part);
     size_t bytes = arena_bytes(&p);
     char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_ACTIVATIONS);

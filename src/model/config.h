@@ -22,8 +22,6 @@ sluice_status sluice__config_read_file(sluice_config *out, sluice__file_layout *
                                        sluice_error *err);
 /* Refuses sizes that no reader would let through, for configurations that a caller made by hand. */
 sluice_status sluice__config_check(const sluice_config *config, sluice_error *err);
-/* Something that only released models have, which cannot be trained or saved; NULL when there is nothing of the kind. */
-const char *sluice__foreign_part(const sluice_config *config);
 sluice_status sluice__config_copy(sluice_config *out, const sluice_config *in, sluice_error *err);
 
 /* Replaces the RoPE of every layer by the one that a rope_parameters object describes. */

@@ -17,6 +17,9 @@ static const char *of_experts(const sluice_moe_spec *m) {
 }
 
 static const char *of_layer(const sluice_layer_spec *l) {
+    if (sluice_layer_is_linear(l)) return "linear attention (gated delta rule)";
+    if (l->no_input_norm) return "a layer whose norms stand behind its branches";
+    if (l->qk_norm && l->qk_norm_whole) return "a q/k norm over all heads";
     if (fabs((double)l->attention_scale * sqrt(l->head_dim) - 1) > 1e-6)
         return "an attention scale other than 1/sqrt(head_dim)";
     if (l->sinks) return "a learned sink in the softmax";
@@ -27,7 +30,7 @@ static const char *of_layer(const sluice_layer_spec *l) {
     return l->moe.num_experts ? of_experts(&l->moe) : NULL;
 }
 
-const char *sluice__foreign_part(const sluice_config *c) {
+const char *sluice_config_foreign_part(const sluice_config *c) {
     if (c->embedding_norm || c->embedding_scale != 0) return "embeddings with a norm or a scale";
     if (c->logit_scale != 0 || c->logit_softcap > 0) return "logits with a scale or a soft-cap";
     if (c->post_norm_eps > 0 && c->post_norm_eps != c->rms_norm_eps) return "norms with different epsilons";

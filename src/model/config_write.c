@@ -231,7 +231,7 @@ sluice_status sluice__config_check_writable(const sluice_config *c, sluice_error
                     err, SLUICE_ERR_UNSUPPORTED,
                     "layer %d differs from others in more than its window: no config.json of ours says that",
                     i);
-    const char *part = sluice__foreign_part(c);
+    const char *part = sluice_config_foreign_part(c);
     if (part) return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s cannot be saved", part);
     return SLUICE_OK;
 }

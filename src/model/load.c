@@ -209,23 +209,41 @@ static sluice_status fill_model(sluice__loader *l, sluice_error *err) {
     return SLUICE_OK;
 }
 
+static void loader_end(sluice__loader *l) {
+    sluice__store_close(l->store);
+    sluice__free(l->transfers);
+    sluice__free(l->used);
+    sluice_config_free(&l->config);
+}
+
+/* Configuration, files, and what goes where. */
+static sluice_status loader_begin(sluice__loader *l, const char *path, const sluice_load_params *params,
+                                  sluice_error *err) {
+    *l = (sluice__loader){.dir = path};
+    sluice_status st = SLUICE_OK;
+    if (!sluice__is_dir(path) && sluice__is_gguf(path)) st = sluice__store_open(&l->store, path, err);
+    if (st == SLUICE_OK) st = read_config(l, params, err);
+    if (st == SLUICE_OK && !l->store) st = sluice__store_open(&l->store, path, err);
+    return st == SLUICE_OK ? plan(l, err) : st;
+}
+
+sluice_status sluice_model_check(const char *path, sluice_error *err) {
+    sluice__loader l;
+    sluice_status st = loader_begin(&l, path, NULL, err);
+    loader_end(&l);
+    return st;
+}
+
 sluice_status sluice_model_load(sluice_model **out, const char *path, const sluice_load_params *params,
                                 sluice_error *err) {
     *out = NULL;
-    sluice__loader l = {.dir = path};
-    sluice_status st = SLUICE_OK;
-    if (!sluice__is_dir(path) && sluice__is_gguf(path)) st = sluice__store_open(&l.store, path, err);
-    if (st == SLUICE_OK) st = read_config(&l, params, err);
-    if (st == SLUICE_OK && !l.store) st = sluice__store_open(&l.store, path, err);
-    if (st == SLUICE_OK) st = plan(&l, err);
+    sluice__loader l;
+    sluice_status st = loader_begin(&l, path, params, err);
     if (st == SLUICE_OK) report_unused(&l);
     if (st == SLUICE_OK) st = make_model(&l, params && params->weights == SLUICE_LOAD_AS_STORED, err);
     if (st == SLUICE_OK) st = fill_model(&l, err);
     if (st == SLUICE_OK) *out = l.model;
     else sluice_model_free(l.model);
-    sluice__store_close(l.store);
-    sluice__free(l.transfers);
-    sluice__free(l.used);
-    sluice_config_free(&l.config);
+    loader_end(&l);
     return st;
 }

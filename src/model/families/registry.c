@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of families, and the model types that are known but need layers which this version lacks. */
-#include "base/strbuf.h"
 #include "model/family.h"
 #include <string.h>
 
@@ -48,47 +47,6 @@ static bool claims(const sluice__family *f, const char *type, const sluice__json
     return !f->claims || f->claims(&json);
 }
 
-/* Edits that turn a into b (Levenshtein 1966); words longer than 63 characters count as far away. */
-static int distance(const char *a, const char *b) {
-    enum { LONGEST = 63 };
-    size_t n = strlen(a), m = strlen(b);
-    if (n > LONGEST || m > LONGEST) return LONGEST;
-    int row[LONGEST + 1];
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[m];
-}
-
-static sluice_status unknown(const sluice__json *root, const char *type, sluice_error *err) {
-    const char *nearest = NULL;
-    int best = 4;
-    sluice__strbuf known = {0};
-    for (int i = 0; sluice__families[i]; i++) {
-        for (const char *const *t = sluice__families[i]->model_types; *t; t++) {
-            if (sluice__families[i] != &sluice__family_paper)
-                sluice__strbuf_printf(&known, "%s%s", known.size ? ", " : "", *t);
-            if (distance(type, *t) >= best) continue;
-            nearest = *t;
-            best = distance(type, *t);
-        }
-    }
-    sluice_status st = sluice__json_fail(root, "model_type", err, "\"%.60s\" is not known; known are %s%s%s%s",
-                                         type, known.data ? known.data : "", nearest ? " (did you mean " : "",
-                                         nearest ? nearest : "", nearest ? "?)" : "");
-    sluice__strbuf_free(&known);
-    return st;
-}
-
 sluice_status sluice__family_find(const sluice__family **out, const sluice__json *root, sluice_error *err) {
     const char *type = NULL;
     SLUICE__TRY(sluice__json_string(root, "model_type", false, &type, err));
@@ -105,5 +63,5 @@ sluice_status sluice__family_find(const sluice__family **out, const sluice__json
             return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
                                 "%s: model_type: %s needs %s, which this version does not support", root->file,
                                 type, later[i][1]);
-    return unknown(root, type, err);
+    return sluice__family_unknown(root, type, err);
 }
