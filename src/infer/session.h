@@ -11,15 +11,30 @@ typedef struct sluice__origin {
     int length;
 } sluice__origin;
 
+/* A sequence that is not selected. cache NULL: never was. */
+typedef struct sluice__sequence {
+    sluice__cache *cache;
+    int32_t *ids;
+    sluice__origin *origins;
+    int num_origins, origins_room;
+} sluice__sequence;
+
 struct sluice_session {
     const sluice_model *model;
     int capacity, chunk;
-    sluice__cache *cache;
+    sluice_kv_dtype dtype;
     sluice__workspace *one, *many; /* for a single token; for a chunk, made when first needed */
+    sluice__sequence *others;      /* [num_sequences]; the entry of the selected one is empty */
+    int num_sequences, selected;
+    /* of the selected sequence */
+    sluice__cache *cache;
     int32_t *ids;                  /* [capacity of the cache] of the tokens it holds */
     sluice__origin *origins;       /* [num_origins] in order of length */
     int num_origins, origins_room;
 };
+
+/* Puts a fresh cache of `capacity` and an empty list of ids where there is none. */
+sluice_status sluice__session_begin(sluice_session *s, int capacity, sluice_error *err);
 
 /* Room for `need` tokens. */
 sluice_status sluice__session_reserve(sluice_session *s, int need, sluice_error *err);

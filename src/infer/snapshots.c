@@ -23,6 +23,7 @@ struct sluice_snapshots {
     node *nodes; /* youngest first: a child stands before its parent */
     uint64_t last_id, clock;
     size_t state_bytes; /* of this model */
+    sluice_kv_dtype dtype; /* of all snapshots */
     sluice_snapshots_stats stats;
 };
 
@@ -178,7 +179,10 @@ static sluice_status keep_again(sluice_snapshots *s, const sluice_session *sessi
 }
 
 static sluice_status check_session(const sluice_snapshots *s, const sluice_session *session, sluice_error *err) {
-    if (session->model == s->model) return SLUICE_OK;
+    if (session->model == s->model && (!s->nodes || session->dtype == s->dtype)) return SLUICE_OK;
+    if (session->model == s->model)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the session's cache is of type %s, the snapshots are of %s",
+                            sluice_kv_dtype_name(session->dtype), sluice_kv_dtype_name(s->dtype));
     return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the session runs another model than the snapshots are of");
 }
 
@@ -196,6 +200,7 @@ sluice_status sluice_snapshots_keep(sluice_snapshots *s, sluice_session *session
     if (st == SLUICE_OK && (alone > s->stats.budget_bytes || !evict(s, n->bytes, base))) st = no_room(s, alone, err);
     if (st == SLUICE_OK && !sluice__session_add_origin(session, s->last_id + 1, length))
         st = sluice__no_memory(err, sizeof(sluice__origin), "a snapshot");
+    s->dtype = session->dtype;
     if (st == SLUICE_OK) add(s, n);
     else node_free(n);
     return st;

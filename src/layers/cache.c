@@ -114,25 +114,29 @@ sluice_status sluice__cache_new_typed(sluice__cache **out, const sluice_model *m
     return SLUICE_OK;
 }
 
+void sluice__cache_copy(sluice__cache *to, const sluice__cache *from) {
+    size_t batch = (size_t)from->batch;
+    for (int i = 0; i < sluice_model_config(from->model)->num_hidden_layers; i++) {
+        const sluice__cache_layer *x = &from->layers[i], *y = &to->layers[i];
+        if (x->state_size) memcpy(y->state, x->state, batch * (size_t)x->state_size * sizeof(float));
+        if (x->conv_size) memcpy(y->conv, x->conv, batch * (size_t)x->conv_size * sizeof(float));
+        for (size_t b = 0; b < batch && x->row_bytes; b++) {
+            size_t used = x->row_bytes * (size_t)from->length, at = x->row_bytes * (size_t)to->capacity * b,
+                   from_at = x->row_bytes * (size_t)from->capacity * b;
+            memcpy(y->k + at, x->k + from_at, used);
+            memcpy(y->v + at, x->v + from_at, used);
+        }
+    }
+    to->length = from->length;
+    to->state_length = from->state_length;
+}
+
 sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_error *err) {
     const sluice__cache *old = *cache;
     if (capacity <= old->capacity) return SLUICE_OK;
     sluice__cache *fresh;
     SLUICE__TRY(sluice__cache_new_typed(&fresh, old->model, old->batch, capacity, old->dtype, err));
-    for (int i = 0; i < sluice_model_config(old->model)->num_hidden_layers; i++) {
-        const sluice__cache_layer *from = &old->layers[i], *to = &fresh->layers[i];
-        size_t batch = (size_t)old->batch;
-        if (from->state_size) memcpy(to->state, from->state, batch * (size_t)from->state_size * sizeof(float));
-        if (from->conv_size) memcpy(to->conv, from->conv, batch * (size_t)from->conv_size * sizeof(float));
-        for (size_t b = 0; b < batch && from->row_bytes; b++) {
-            size_t used = from->row_bytes * (size_t)old->length, to_row = from->row_bytes * (size_t)capacity * b,
-                   from_row = from->row_bytes * (size_t)old->capacity * b;
-            memcpy(to->k + to_row, from->k + from_row, used);
-            memcpy(to->v + to_row, from->v + from_row, used);
-        }
-    }
-    fresh->length = old->length;
-    fresh->state_length = old->state_length;
+    sluice__cache_copy(fresh, old);
     sluice__cache_free(*cache);
     *cache = fresh;
     return SLUICE_OK;

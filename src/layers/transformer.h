@@ -50,6 +50,8 @@ size_t sluice__cache_state_bytes(const sluice__cache *cache);
 void sluice__cache_get_states(const sluice__cache *cache, void *to);
 /* The cache then holds `length` tokens, which are there. states may be NULL when they take 0 bytes. */
 void sluice__cache_put_states(sluice__cache *cache, int length, const void *states);
+/* Tokens and states of `from`, which is whole, of the same model, type and batch; they fit into `to`. */
+void sluice__cache_copy(sluice__cache *to, const sluice__cache *from);
 int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity);
 int64_t sluice__cache_bytes_typed(const sluice_config *config, int batch, int capacity, sluice_kv_dtype dtype);
 
