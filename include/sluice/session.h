@@ -15,7 +15,7 @@ extern "C" {
 typedef struct sluice_session_params {
     int capacity;      /* tokens that fit; 0 = max_position_embeddings of the model. Default 0 */
     int prefill_chunk; /* tokens per forward pass of a long prompt, 1..65536. Default 512 */
-    int num_sequences; /* 1..1024. Default 1 */
+    int num_sequences; /* 1..1024; 0 = 1. Default 1 */
     sluice_kv_dtype cache_dtype; /* of keys and values; states of linear attention are fp32. Default SLUICE_KV_F32 */
 } sluice_session_params;
 sluice_session_params sluice_session_params_default(void);

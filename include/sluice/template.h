@@ -37,7 +37,7 @@ sluice_status sluice_template_render(const sluice_template *t, const char *varia
                                      const sluice_template_limits *limits, sluice_text *out, sluice_error *err);
 
 /* ---- the template of a model ---- */
-/* dir: a model directory. Reads chat_template.jinja, or chat_template of tokenizer_config.json (a string, or a list of
+/* dir: a model directory, or a GGUF file with a template in its metadata. Reads chat_template.jinja, or chat_template of tokenizer_config.json (a string, or a list of
  * which "default" is taken, and "tool_use" when tools are given), and the special tokens that templates refer to
  * (bos_token, eos_token, ...). SLUICE_ERR_UNSUPPORTED when the model has no template. */
 typedef struct sluice_chat_template sluice_chat_template;

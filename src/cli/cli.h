@@ -48,11 +48,19 @@ bool cli_stop_requested(void *unused);
 /* Exit code of a command that stopped because it was asked to: 128 + the signal, as shells have it (130, 143). */
 int cli_stop_code(void);
 
-/* Frees the context and the strings that popt allocated for the table's POPT_ARG_STRING options (set to NULL). */
+/* Conversations: from here on SIGINT between begins and ends is a request to stop the answer, a second one, or one at any
+ * other time, ends the program, as SIGTERM does. */
+void cli_watch_answers(void);
+void cli_answer_begins(void);
+void cli_answer_ends(void);
+bool cli_answer_interrupted(void);
+
+/* Frees the context and what popt allocated for the table's POPT_ARG_STRING and POPT_ARG_ARGV options (set to NULL). */
 void cli_finish(poptContext ctx, const struct poptOption *table);
 
 int cmd_bench(int argc, const char **argv);
 int cmd_convert(int argc, const char **argv);
+int cmd_chat(int argc, const char **argv);
 int cmd_generate(int argc, const char **argv);
 int cmd_info(int argc, const char **argv);
 int cmd_inspect(int argc, const char **argv);

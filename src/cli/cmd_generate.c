@@ -1,37 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice generate: a prompt in, text out, streamed as it comes. */
-#include "cli/cli.h"
+/* sluice generate: prompts in, text out, streamed as it comes. Several texts of one prompt are sequences of one session:
+ * the prompt is evaluated once and copied. */
+#include "cli/sampling.h"
 #include "base/memory.h"
 #include "base/strbuf.h"
-#include "sluice/session.h"
-#include "sluice/tokenizer.h"
+#include "sluice/stream.h"
 #include <errno.h>
-#include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Options that were not given hold these values; then the model's generation_config.json decides. */
-static const double UNSET = -INFINITY;
-static const long long UNSET_INT = INT_MIN;
-
 typedef struct options {
     cli_common common;
-    char *prompt, *prompt_file;
-    long long max_new_tokens, seed;
-    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    int top_k, context, greedy, ignore_eos, no_special;
+    cli_sampling sampling;
+    char **prompts; /* NULL-terminated, or NULL */
+    char *prompt_file;
+    int num_return_sequences, logprobs, no_special;
 } options;
 
+/* One text in the making. */
 typedef struct run {
-    sluice_tokenizer *tokenizer;
-    sluice_decode_stream *stream;
-    sluice_text text; /* all generated text; bytes [0, shown) are printed */
+    const options *o;
+    const sluice_tokenizer *tokenizer;
+    sluice_stream *stream;
+    sluice_text text;   /* all generated text; bytes [0, shown) are printed */
     size_t shown;
-    const char *echo; /* the prompt, printed in front of the first token; NULL = not or no longer */
-    bool print;
+    const char *echo;   /* the prompt, printed in front of the first token; NULL = not or no longer */
+    bool print, stopped; /* stopped: by a stop string */
     double logprob;
+    json_t *steps;      /* with --logprobs */
     sluice_error err;
 } run;
 
@@ -40,10 +37,7 @@ static void print_echo(run *r) {
     r->echo = NULL;
 }
 
-static int deliver(void *user, int32_t token, double logprob) {
-    run *r = user;
-    r->logprob += logprob;
-    if (sluice_decode_stream_push(r->stream, token, &r->text, &r->err) != SLUICE_OK) return 1;
+static int show(run *r) {
     if (!r->print) return 0;
     print_echo(r);
     if (r->text.size == r->shown) return 0;
@@ -51,6 +45,25 @@ static int deliver(void *user, int32_t token, double logprob) {
     fflush(stdout);
     r->shown = r->text.size;
     return ferror(stdout) != 0;
+}
+
+static json_t *token_json(const run *r, int32_t id, double logprob) {
+    size_t size = 0;
+    const char *token = sluice_tokenizer_token(r->tokenizer, id, &size);
+    return json_pack("{s:i, s:s%, s:f}", "id", id, "token", token ? token : "", size, "logprob", logprob);
+}
+
+static int deliver(void *user, const sluice_step *step) {
+    run *r = user;
+    r->logprob += step->logprob;
+    if (r->steps) {
+        json_t *one = token_json(r, step->token, step->logprob), *top = json_array();
+        for (int i = 0; i < step->num_top; i++) json_array_append_new(top, token_json(r, step->top_ids[i], step->top_logprobs[i]));
+        json_object_set_new(one, "top", top);
+        json_array_append_new(r->steps, one);
+    }
+    if (sluice_stream_push(r->stream, step->token, &r->text, &r->stopped, &r->err) != SLUICE_OK) return 1;
+    return show(r) || r->stopped;
 }
 
 static sluice_status read_stream(FILE *f, const char *name, sluice__strbuf *out, sluice_error *err) {
@@ -61,10 +74,11 @@ static sluice_status read_stream(FILE *f, const char *name, sluice__strbuf *out,
     return out->failed ? sluice__no_memory(err, out->size, name) : SLUICE_OK;
 }
 
-static sluice_status read_prompt(const options *o, sluice__strbuf *out, sluice_error *err) {
-    if (o->prompt) {
-        sluice__strbuf_puts(out, o->prompt);
-        return out->failed ? sluice__no_memory(err, strlen(o->prompt), "the prompt") : SLUICE_OK;
+/* Prompt `which` of those given, or the file, or standard input. */
+static sluice_status read_prompt(const options *o, int which, sluice__strbuf *out, sluice_error *err) {
+    if (o->prompts) {
+        sluice__strbuf_puts(out, o->prompts[which]);
+        return out->failed ? sluice__no_memory(err, strlen(o->prompts[which]), "the prompt") : SLUICE_OK;
     }
     if (!o->prompt_file || !strcmp(o->prompt_file, "-")) return read_stream(stdin, "standard input", out, err);
     FILE *f = fopen(o->prompt_file, "rbe");
@@ -75,12 +89,12 @@ static sluice_status read_prompt(const options *o, sluice__strbuf *out, sluice_e
 }
 
 /* Prompt ids. A model that was trained with a token in front of every text gets it, unless the tokenizer puts it there. */
-static sluice_status encode_prompt(const options *o, const run *r, const sluice_config *config, sluice_ids *ids,
-                                   sluice_error *err) {
+static sluice_status encode_prompt(const options *o, int which, const sluice_tokenizer *tok, const sluice_config *config,
+                                   sluice_ids *ids, sluice_error *err) {
     sluice__strbuf text = {0};
-    sluice_status st = read_prompt(o, &text, err);
+    sluice_status st = read_prompt(o, which, &text, err);
     if (st == SLUICE_OK)
-        st = sluice_tokenizer_encode(r->tokenizer, text.data ? text.data : "", text.size,
+        st = sluice_tokenizer_encode(tok, text.data ? text.data : "", text.size,
                                      o->no_special ? 0 : SLUICE_ENCODE_ADD_SPECIAL | SLUICE_ENCODE_PARSE_SPECIAL, ids, err);
     sluice__strbuf_free(&text);
     if (st != SLUICE_OK || ids->count > 0) return st;
@@ -93,155 +107,175 @@ static sluice_status encode_prompt(const options *o, const run *r, const sluice_
     return SLUICE_OK;
 }
 
-static void choose_sampling(const options *o, sluice_sampling_params *s) {
-    bool asked = o->temperature != UNSET || o->top_k != UNSET_INT || o->top_p != UNSET || o->min_p != UNSET;
-    if (asked && s->temperature == 0) s->temperature = 1;
-    if (o->temperature != UNSET) s->temperature = o->temperature;
-    if (o->top_k != UNSET_INT) s->top_k = o->top_k;
-    if (o->top_p != UNSET) s->top_p = o->top_p;
-    if (o->min_p != UNSET) s->min_p = o->min_p;
-    if (o->repetition_penalty != UNSET) s->repetition_penalty = o->repetition_penalty;
-    if (o->presence_penalty != UNSET) s->presence_penalty = o->presence_penalty;
-    if (o->frequency_penalty != UNSET) s->frequency_penalty = o->frequency_penalty;
-    if (o->greedy) s->temperature = 0;
-    s->seed = (uint64_t)o->seed;
+/* What all texts share. */
+typedef struct job {
+    const options *o;
+    sluice_tokenizer *tokenizer;
+    sluice_session *session;
+    sluice_generation_config defaults;
+    sluice_generate_params params;
+    int texts; /* so far */
+    json_t *results;
+} job;
+
+static const char *stop_name(const run *r, sluice_stop_reason stop) {
+    return r->stopped ? "stop string" : cli_stop_name(stop);
 }
 
-static const char *stop_name(sluice_stop_reason stop) {
-    static const char *const names[] = {"length", "eos", "caller", "context full"};
-    return names[stop];
-}
-
-static int print_result(const options *o, const run *r, const sluice_ids *prompt, const sluice_generation *g) {
+static void report(job *j, const run *r, int which, const sluice_ids *prompt, const sluice_generation *g) {
     double prefill = g->prefill_seconds > 0 ? (double)prompt->count / g->prefill_seconds : 0;
-    double decode = g->decode_seconds > 0 ? (double)(g->count - 1) / g->decode_seconds : 0;
-    if (!o->common.json) {
+    double decode = g->decode_seconds > 0 && g->count > 1 ? (double)(g->count - 1) / g->decode_seconds : 0;
+    if (!j->o->common.json) {
         if (r->text.size == 0 || r->text.data[r->text.size - 1] != '\n') putchar('\n');
-        if (!o->common.quiet)
-            fprintf(stderr, "prompt %zu tokens, %.1f tokens/s; generated %lld, %.1f tokens/s; stopped by: %s\n",
-                    prompt->count, prefill, (long long)g->count, decode > 0 ? decode : 0, stop_name(g->stop));
-        return ferror(stdout) ? CLI_FAILED : CLI_OK;
+        if (!j->o->common.quiet)
+            fprintf(stderr, "prompt %zu tokens, %.1f tokens/s; generated %lld, %.1f tokens/s; stopped by: %s\n", prompt->count,
+                    prefill, (long long)g->count, decode, stop_name(r, g->stop));
+        return;
     }
     json_t *ids = json_array();
     for (int64_t i = 0; i < g->count; i++) json_array_append_new(ids, json_integer(g->tokens[i]));
     json_t *out = json_pack("{s:s%, s:o, s:I, s:s, s:f, s:f, s:f}", "text", r->text.data ? r->text.data : "", r->text.size,
-                            "tokens", ids, "prompt_tokens", (json_int_t)prompt->count, "stop", stop_name(g->stop),
-                            "sum_logprob", r->logprob, "prefill_tokens_per_second", prefill, "decode_tokens_per_second",
-                            decode > 0 ? decode : 0.0);
+                            "tokens", ids, "prompt_tokens", (json_int_t)prompt->count, "stop", stop_name(r, g->stop),
+                            "sum_logprob", r->logprob, "prefill_tokens_per_second", prefill, "decode_tokens_per_second", decode);
+    if (r->steps) json_object_set(out, "logprobs", r->steps);
+    if (j->texts > 1 || j->o->num_return_sequences > 1 || (j->o->prompts && j->o->prompts[1]))
+        json_object_set_new(out, "prompt", json_integer(which));
+    json_array_append_new(j->results, out);
+}
+
+/* One text behind what the session holds: n of the prompt's tokens are still to be evaluated. */
+static sluice_status one_text(job *j, int which, int sequence, const sluice_ids *prompt, int64_t n, sluice_error *err) {
+    const options *o = j->o;
+    run r = {.o = o, .tokenizer = j->tokenizer, .print = !o->common.json, .steps = o->logprobs >= 0 ? json_array() : NULL};
+    sluice_generation result = {0};
+    sluice_status st = sluice_stream_new(&r.stream, j->tokenizer, (const char *const *)o->sampling.stops,
+                                         cli_num_stops(&o->sampling), true, err);
+    j->params.sampling.seed = (uint64_t)o->sampling.seed + (uint64_t)sequence;
+    j->params.on_step = deliver;
+    j->params.user = &r;
+    if (j->texts++ > 0 && r.print) puts("----");
+    r.echo = r.print && o->prompts ? o->prompts[which] : NULL;
+    if (st == SLUICE_OK)
+        st = sluice_generate(j->session, prompt->data + ((int64_t)prompt->count - n), n, &j->params, &result, err);
+    if (st == SLUICE_OK && r.err.code != SLUICE_OK) {
+        *err = r.err;
+        st = r.err.code;
+    }
+    if (st == SLUICE_OK) st = sluice_stream_finish(r.stream, &r.text, err);
+    if (st == SLUICE_OK) {
+        show(&r);
+        report(j, &r, which, prompt, &result);
+    }
+    sluice_generation_free(&result);
+    sluice_stream_free(r.stream);
+    sluice_text_free(&r.text);
+    json_decref(r.steps);
+    return st;
+}
+
+static sluice_status one_prompt(job *j, int which, const sluice_config *config, sluice_error *err) {
+    sluice_ids ids = {0};
+    int sequences = j->o->num_return_sequences;
+    sluice_status st = encode_prompt(j->o, which, j->tokenizer, config, &ids, err);
+    int64_t n = (int64_t)ids.count, left = n;
+    if (st == SLUICE_OK) st = sluice_session_select(j->session, 0, err);
+    if (st == SLUICE_OK) st = sluice_session_truncate(j->session, 0, err);
+    if (st == SLUICE_OK && sequences > 1 && n > 1) {
+        st = sluice_session_eval(j->session, ids.data, n - 1, NULL, err);
+        left = 1;
+    }
+    for (int i = sequences - 1; i >= 0 && st == SLUICE_OK; i--) { /* number 0 is copied until it goes on itself */
+        st = sluice_session_select(j->session, i, err);
+        if (st == SLUICE_OK && i > 0) st = sluice_session_copy(j->session, 0, err);
+        if (st == SLUICE_OK) st = one_text(j, which, sequences - 1 - i, &ids, left, err);
+    }
+    sluice_ids_free(&ids);
+    return st;
+}
+
+static int print_results(job *j) {
+    if (!j->o->common.json) return ferror(stdout) ? CLI_FAILED : CLI_OK;
+    bool single = json_array_size(j->results) == 1;
+    json_t *out = single ? json_incref(json_array_get(j->results, 0)) : json_pack("{s:O}", "results", j->results);
     int bad = !out || json_dumpf(out, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) != 0 || putchar('\n') == EOF;
     json_decref(out);
     return bad ? CLI_FAILED : CLI_OK;
 }
 
 /* Everything between a loaded model and the printed result. */
-static sluice_status generate(const options *o, const char *path, const sluice_model *model, run *r, int *exit_code,
-                              sluice_error *err) {
+static sluice_status generate(const options *o, const char *path, const sluice_model *model, int *exit_code, sluice_error *err) {
     const sluice_config *config = sluice_model_config(model);
-    sluice_session *session = NULL;
-    sluice_generation result = {0};
-    sluice_ids ids = {0};
-    sluice_generation_config defaults;
+    job j = {.o = o, .params = sluice_generate_params_default(), .results = json_array()};
+    sluice_session_params sp;
     sluice_status st;
-    SLUICE__TRY_GOTO(sluice_tokenizer_load(&r->tokenizer, path, err), out);
-    SLUICE__TRY_GOTO(sluice_decode_stream_new(&r->stream, r->tokenizer, true, err), out);
-    SLUICE__TRY_GOTO(sluice_generation_config_load(&defaults, path, config, err), out);
-    choose_sampling(o, &defaults.sampling);
-    SLUICE__TRY_GOTO(sluice_sampling_params_check(&defaults.sampling, err), out);
-    SLUICE__TRY_GOTO(encode_prompt(o, r, config, &ids, err), out);
-    sluice_generate_params p = sluice_generate_params_default();
-    p.sampling = defaults.sampling;
-    if (defaults.max_new_tokens > 0) p.max_new_tokens = defaults.max_new_tokens;
-    if (o->max_new_tokens != UNSET_INT) p.max_new_tokens = o->max_new_tokens;
-    p.eos_ids = defaults.eos_ids;
-    p.num_eos = o->ignore_eos ? 0 : defaults.num_eos;
-    p.on_token = deliver;
-    p.user = r;
-    sluice_session_params sp = sluice_session_params_default();
-    sp.capacity = o->context == UNSET_INT ? 0 : o->context;
-    if (sp.capacity > config->max_position_embeddings && !o->common.quiet)
-        fprintf(stderr, "warning: --context %d is beyond the model's max_position_embeddings of %d\n", sp.capacity,
-                config->max_position_embeddings);
-    SLUICE__TRY_GOTO(sluice_session_new(&session, model, &sp, err), out);
-    r->echo = r->print ? o->prompt : NULL;
-    SLUICE__TRY_GOTO(sluice_generate(session, ids.data, (int64_t)ids.count, &p, &result, err), out);
-    if (r->err.code != SLUICE_OK) {
-        *err = r->err;
-        st = r->err.code;
+    SLUICE__TRY_GOTO(sluice_tokenizer_load(&j.tokenizer, path, err), out);
+    SLUICE__TRY_GOTO(sluice_generation_config_load(&j.defaults, path, config, err), out);
+    cli_sampling_apply(&o->sampling, &j.defaults, &j.params);
+    SLUICE__TRY_GOTO(sluice_sampling_params_check(&j.params.sampling, err), out);
+    if (o->num_return_sequences > 1 && j.params.sampling.temperature == 0) {
+        st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "--num-return-sequences %d: the likeliest text is one; give --temperature", o->num_return_sequences);
         goto out;
     }
-    SLUICE__TRY_GOTO(sluice_decode_stream_finish(r->stream, &r->text, err), out);
-    print_echo(r);
-    if (r->print && r->text.size > r->shown) fwrite(r->text.data + r->shown, 1, r->text.size - r->shown, stdout);
-    *exit_code = print_result(o, r, &ids, &result);
+    j.params.num_logprobs = o->logprobs > 0 ? o->logprobs : 0;
+    cli_session_params(&o->sampling, config, &sp);
+    sp.num_sequences = o->num_return_sequences;
+    if (!o->common.quiet && sp.capacity > config->max_position_embeddings)
+        fprintf(stderr, "warning: --context %d is beyond the model's max_position_embeddings of %d\n", sp.capacity,
+                config->max_position_embeddings);
+    if (!o->common.quiet && !o->common.json) cli_print_plan(config, &sp);
+    SLUICE__TRY_GOTO(sluice_session_new(&j.session, model, &sp, err), out);
+    for (int i = 0; i == 0 || (o->prompts && o->prompts[i]); i++) SLUICE__TRY_GOTO(one_prompt(&j, i, config, err), out);
+    *exit_code = print_results(&j);
 out:
-    sluice_generation_free(&result);
-    sluice_session_free(session);
-    sluice_ids_free(&ids);
+    sluice_session_free(j.session);
+    sluice_tokenizer_free(j.tokenizer);
+    json_decref(j.results);
     return st;
 }
 
 static int check_options(const options *o) {
-    if (o->max_new_tokens != UNSET_INT && o->max_new_tokens < 1)
-        return cli_usage("generate", "--max-new-tokens: found %lld, expected >= 1", o->max_new_tokens);
-    if (o->context != UNSET_INT && o->context < 1)
-        return cli_usage("generate", "--context: found %d, expected >= 1", o->context);
-    if (o->top_k != UNSET_INT && o->top_k < 0) return cli_usage("generate", "--top-k: found %d, expected >= 0", o->top_k);
-    if (o->seed < 0) return cli_usage("generate", "--seed: found %lld, expected >= 0", o->seed);
-    if (o->greedy && o->temperature != UNSET)
-        return cli_usage("generate", "--greedy and --temperature exclude each other");
+    int code = cli_sampling_check("generate", &o->sampling);
+    if (code != CLI_OK) return code;
+    if (o->num_return_sequences < 1 || o->num_return_sequences > 1024)
+        return cli_usage("generate", "--num-return-sequences: found %d, expected 1..1024", o->num_return_sequences);
+    if (o->logprobs < -1 || o->logprobs > 1000) return cli_usage("generate", "--logprobs: found %d, expected 0..1000", o->logprobs);
+    if (o->logprobs >= 0 && !o->common.json) return cli_usage("generate", "--logprobs is shown with --json only");
     return CLI_OK;
 }
 
 int cmd_generate(int argc, const char **argv) {
-    options o = {.max_new_tokens = UNSET_INT, .temperature = UNSET, .top_p = UNSET, .min_p = UNSET,
-                 .repetition_penalty = UNSET, .presence_penalty = UNSET, .frequency_penalty = UNSET, .top_k = (int)UNSET_INT,
-                 .context = (int)UNSET_INT};
+    options o = {.sampling = CLI_SAMPLING_UNSET, .num_return_sequences = 1, .logprobs = -1};
     struct poptOption table[] = {
-        {"prompt", 'p', POPT_ARG_STRING, &o.prompt, 0, "text to continue (default: read standard input)", "TEXT"},
+        {"prompt", 'p', POPT_ARG_ARGV, &o.prompts, 0, "text to continue (default: read standard input); may be repeated", "TEXT"},
         {"prompt-file", 'f', POPT_ARG_STRING, &o.prompt_file, 0, "file that holds it; - is standard input", "FILE"},
-        {"max-new-tokens", 'n', POPT_ARG_LONGLONG, &o.max_new_tokens, 0,
-         "tokens to generate at most (default: the model's generation_config.json, else 128)", "N"},
-        {"temperature", '\0', POPT_ARG_DOUBLE, &o.temperature, 0,
-         "divides the logits; 0 = greedy (default: the model's, else greedy)", "X"},
-        {"top-k", '\0', POPT_ARG_INT, &o.top_k, 0, "keep the K likeliest tokens; 0 = off", "K"},
-        {"top-p", '\0', POPT_ARG_DOUBLE, &o.top_p, 0, "keep the smallest set of tokens with this probability, 0..1", "P"},
-        {"min-p", '\0', POPT_ARG_DOUBLE, &o.min_p, 0, "drop tokens below P times the likeliest one, 0..1", "P"},
-        {"repetition-penalty", '\0', POPT_ARG_DOUBLE, &o.repetition_penalty, 0, "above 0; 1 = off", "X"},
-        {"presence-penalty", '\0', POPT_ARG_DOUBLE, &o.presence_penalty, 0, "subtracted once from seen tokens", "X"},
-        {"frequency-penalty", '\0', POPT_ARG_DOUBLE, &o.frequency_penalty, 0, "subtracted per occurrence", "X"},
-        {"greedy", '\0', POPT_ARG_NONE, &o.greedy, 0, "always the likeliest token", NULL},
-        {"seed", '\0', POPT_ARG_LONGLONG, &o.seed, 0, "of the draws (default: 0)", "N"},
-        {"ignore-eos", '\0', POPT_ARG_NONE, &o.ignore_eos, 0, "do not stop at end tokens", NULL},
+        CLI_SAMPLING_OPTIONS(&o.sampling),
+        {"num-return-sequences", '\0', POPT_ARG_INT, &o.num_return_sequences, 0,
+         "texts for every prompt, drawn with seed, seed + 1, ... (default: 1)", "N"},
+        {"logprobs", '\0', POPT_ARG_INT, &o.logprobs, 0, "with --json: log-probability of every token, and of the N likeliest in its place", "N"},
         {"no-special-tokens", '\0', POPT_ARG_NONE, &o.no_special, 0,
          "take the prompt as plain text: nothing put around it, special tokens not recognised", NULL},
-        {"context", 'c', POPT_ARG_INT, &o.context, 0,
-         "tokens that prompt and text may have together (default: max_position_embeddings)", "N"},
         CLI_COMMON_OPTIONS(&o.common),
         POPT_TABLEEND};
     int code = CLI_FAILED;
     poptContext ctx = cli_parse(
         argc, argv, table, "[OPTIONS] MODEL",
-        "Continues a prompt with a model directory, printing text as it comes. Without sampling options the model's\n"
+        "Continues prompts with a model directory or GGUF file, printing text as it comes. Without sampling options the model's\n"
         "generation_config.json decides, and without that file the likeliest token is taken each time; giving --temperature,\n"
-        "--top-k, --top-p or --min-p switches sampling on. The same seed gives the same text.",
+        "--top-k, --top-p, --min-p or --typical-p switches sampling on. The same seed gives the same text.",
         "  sluice generate run/model --prompt \"In the beginning\" --temperature 0.8 --top-p 0.95 --seed 1", &code);
     if (!ctx) return code;
     const char *path = poptGetArg(ctx);
     if (!path) code = cli_usage(argv[0], "which model? Give its directory");
     else if (poptPeekArg(ctx)) code = cli_usage(argv[0], "one model only, found also \"%s\"", poptPeekArg(ctx));
-    else if (o.prompt && o.prompt_file) code = cli_usage(argv[0], "--prompt and --prompt-file exclude each other");
+    else if (o.prompts && o.prompt_file) code = cli_usage(argv[0], "--prompt and --prompt-file exclude each other");
     else if ((code = check_options(&o)) == CLI_OK && (code = cli_start(&o.common)) == CLI_OK) {
-        run r = {.print = !o.common.json};
         sluice_error err = {0};
         sluice_model *model = NULL;
         sluice_load_params load = sluice_load_params_default();
         load.weights = SLUICE_LOAD_AS_STORED;
         sluice_status st = sluice_model_load(&model, path, &load, &err);
-        if (st == SLUICE_OK) st = generate(&o, path, model, &r, &code, &err);
+        if (st == SLUICE_OK) st = generate(&o, path, model, &code, &err);
         if (st != SLUICE_OK) code = cli_fail(argv[0], &err);
-        sluice_decode_stream_free(r.stream);
-        sluice_tokenizer_free(r.tokenizer);
-        sluice_text_free(&r.text);
         sluice_model_free(model);
     }
     cli_finish(ctx, table);

@@ -46,10 +46,16 @@ static const char **with_full_name(int argc, const char **argv) {
 void cli_finish(poptContext ctx, const struct poptOption *table) {
     poptFreeContext(ctx);
     for (const struct poptOption *o = table; o->longName || o->shortName || o->arg; o++) {
-        if ((o->argInfo & POPT_ARG_MASK) != POPT_ARG_STRING) continue;
-        char **text = o->arg;
-        free(*text);
-        *text = NULL;
+        if ((o->argInfo & POPT_ARG_MASK) == POPT_ARG_STRING) {
+            char **text = o->arg;
+            free(*text);
+            *text = NULL;
+        } else if ((o->argInfo & POPT_ARG_MASK) == POPT_ARG_ARGV) {
+            char ***list = o->arg;
+            for (char **text = *list; text && *text; text++) free(*text);
+            free(*list);
+            *list = NULL;
+        }
     }
 }
 

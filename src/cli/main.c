@@ -15,6 +15,7 @@ static const command commands[] = {
     {"study", "train a baseline and gated models on the same text and report what the gate changed", cmd_study},
     {"train", "train a model on text", cmd_train},
     {"generate", "continue a prompt with a model", cmd_generate},
+    {"chat", "talk with a model, with its own chat template", cmd_chat},
     {"inspect", "see attention sinks, massive activations and gates of models, and what happens without them", cmd_inspect},
     {"convert", "convert a model between Hugging Face directories, GGUF and quantised forms", cmd_convert},
     {"verify", "recompute a reference case, or try a suspicious model directory", cmd_verify},

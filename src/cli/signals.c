@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 static atomic_int caught;
+static atomic_bool answering, interrupted;
 
 static void *wait_for_signals(void *set) {
     static const char words[] = "\ninterrupted: finishing and saving; once more to exit at once\n";
@@ -21,13 +22,25 @@ static void *wait_for_signals(void *set) {
     return NULL;
 }
 
+/* While an answer comes, the first SIGINT stops it; otherwise the program ends at once. */
+static void *wait_for_interrupts(void *set) {
+    for (int number; sigwait(set, &number) == 0;) {
+        if (number != SIGINT || !atomic_load(&answering) || atomic_exchange(&interrupted, true)) {
+            ssize_t ignored = write(STDERR_FILENO, "\n", 1);
+            (void)ignored;
+            _exit(128 + number);
+        }
+    }
+    return NULL;
+}
+
 /* A signal that the parent ignores (nohup, a script's background job) stays ignored. */
 static void add_unless_ignored(sigset_t *set, int number) {
     struct sigaction now;
     if (sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(set, number);
 }
 
-void cli_watch_signals(void) {
+static void watch(void *(*wait)(void *set)) {
     static sigset_t set;
     pthread_t thread;
     sigemptyset(&set);
@@ -35,9 +48,22 @@ void cli_watch_signals(void) {
     add_unless_ignored(&set, SIGTERM);
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, not a death */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (pthread_create(&thread, NULL, wait_for_signals, &set) == 0) pthread_detach(thread);
+    if (pthread_create(&thread, NULL, wait, &set) == 0) pthread_detach(thread);
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
+
+void cli_watch_signals(void) { watch(wait_for_signals); }
+
+void cli_watch_answers(void) { watch(wait_for_interrupts); }
+
+void cli_answer_begins(void) {
+    atomic_store(&interrupted, false);
+    atomic_store(&answering, true);
+}
+
+void cli_answer_ends(void) { atomic_store(&answering, false); }
+
+bool cli_answer_interrupted(void) { return atomic_load(&interrupted); }
 
 bool cli_stop_requested(void *unused) {
     (void)unused;

@@ -60,6 +60,7 @@ sluice_status sluice_session_new(sluice_session **out, const sluice_model *model
     *out = NULL;
     sluice_session_params p = params ? *params : sluice_session_params_default();
     if (p.capacity == 0) p.capacity = sluice_model_config(model)->max_position_embeddings;
+    if (p.num_sequences == 0) p.num_sequences = 1;
     SLUICE__TRY(check_params(&p, err));
     sluice_session *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);
     if (!s) return sluice__no_memory(err, sizeof *s, "a session");

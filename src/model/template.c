@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "model/gguf_model.h"
+#include "model/gguf_tokenizer.h"
 #include "model/jinja/eval.h"
 #include "model/tokenizer_internal.h"
 #include <string.h>
@@ -187,12 +189,33 @@ static sluice_status read_text(const char *dir, const char *name, char **text, s
     return st;
 }
 
+/* A GGUF file carries what a tokenizer_config.json would hold. */
+static sluice_status load_gguf(sluice_chat_template **out, const char *path, sluice_error *err) {
+    sluice__gguf *g;
+    char *text = NULL;
+    size_t size = 0;
+    json_t *config = NULL;
+    sources from = {0};
+    SLUICE__TRY(sluice__gguf_open(&g, path, err));
+    sluice_status st = sluice__gguf_tokenizer_config(&text, &size, g, err);
+    if (st == SLUICE_OK) st = sluice__json_parse(&config, text, size, path, err);
+    if (st == SLUICE_OK) st = from_config(config, path, &from, err);
+    if (st == SLUICE_OK && !from.plain)
+        st = sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: no chat template: found no tokenizer.chat_template", path);
+    if (st == SLUICE_OK) st = make(out, &from, special_tokens(config), "tokenizer.chat_template", err);
+    json_decref(config);
+    sluice__free(text);
+    sluice__gguf_close(g);
+    return st;
+}
+
 sluice_status sluice_chat_template_load(sluice_chat_template **out, const char *dir, sluice_error *err) {
+    *out = NULL;
+    if (!sluice__is_dir(dir) && sluice__is_gguf(dir)) return load_gguf(out, dir, err);
     char *path = sluice__path_join(dir, "tokenizer_config.json"), *plain = NULL, *with_tools = NULL;
     json_t *config = NULL;
     sources from = {0};
     sluice_status st = path ? SLUICE_OK : sluice__no_memory(err, 0, "a path");
-    *out = NULL;
     if (st == SLUICE_OK && sluice__is_file(path)) st = sluice__json_load(&config, path, err);
     if (st == SLUICE_OK) st = from_config(config, path, &from, err);
     if (st == SLUICE_OK) st = read_text(dir, "chat_template.jinja", &plain, &from.plain_size, err);
