@@ -12,6 +12,8 @@
 extern "C" {
 #endif
 
+enum { SLUICE_MAX_EOS = 32 };
+
 typedef enum sluice_gate_position {
     SLUICE_GATE_NONE,
     SLUICE_GATE_SDPA,  /* G1 */
@@ -159,6 +161,8 @@ typedef struct sluice_config {
     float logit_softcap;       /* then logits become c tanh(logit / c); 0 = off */
     double router_aux_loss_coef, router_z_loss_coef; /* weights of the router losses in training */
     int bos_token_id, eos_token_id, pad_token_id; /* -1 = none */
+    int num_other_eos, other_eos[SLUICE_MAX_EOS - 1]; /* more ids that end a text, where a file has a list: eos_token_id
+                                                         is its first */
     sluice_layer_spec *layers; /* [num_hidden_layers]; owned */
 } sluice_config;
 

@@ -93,7 +93,6 @@ typedef struct sluice_generate_params {
 sluice_generate_params sluice_generate_params_default(void);
 
 /* What a model directory says about generation: generation_config.json where it exists, else config.json. */
-enum { SLUICE_MAX_EOS = 32 };
 typedef struct sluice_generation_config {
     sluice_sampling_params sampling; /* as transformers would use them: temperature 0 unless do_sample is true */
     int32_t eos_ids[SLUICE_MAX_EOS];

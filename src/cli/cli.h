@@ -19,7 +19,7 @@ typedef struct cli_common {
     int quiet, json;
 } cli_common;
 #define CLI_COMMON_OPTIONS(c)                                                                      \
-    {"threads", '\0', POPT_ARG_INT, &(c)->threads, 0, "threads to use (default: all cores)", "N"},  \
+    {"threads", '\0', POPT_ARG_INT, &(c)->threads, 0, "threads to use; 0 (default): all cores", "N"},  \
         {"cpu", '\0', POPT_ARG_STRING, &(c)->cpu, 0,                                               \
          "highest instruction set to use: ref, avx2, avx512 (default: the best there is)", "LEVEL"}, \
         {"quiet", 'q', POPT_ARG_NONE, &(c)->quiet, 0, "print errors only", NULL},                   \

@@ -56,6 +56,7 @@ static int print(json_t *report, bool json) {
             printf("  %-18s%s has NaN or infinite values\n", "check",
                    json_string_value(json_array_get(bad, i)));
     }
+    failed |= json_array_size(json_object_get(report, "nonfinite_tensors")) > 0;
     json_decref(report);
     return failed ? CLI_FAILED : CLI_OK;
 }
@@ -172,12 +173,12 @@ static int parse(options *o, int argc, const char **argv) {
     struct poptOption table[] = {
         {"config", '\0', POPT_ARG_STRING, &o->config, 0, "describe this config.json alone", "FILE"},
         {"context", '\0', POPT_ARG_LONGLONG, &o->context, 0,
-         "tokens for memory and work (default: the model's positions, at most 4096)", "N"},
+         "tokens for memory and work; 0 (default): the model's positions, at most 4096", "N"},
         {"variants", '\0', POPT_ARG_NONE, &o->variants, 0,
          "counts, work and memory of every variant of the paper on top of this model", NULL},
         {"tensors", '\0', POPT_ARG_NONE, &o->tensors, 0, "list every tensor", NULL},
         {"check-finite", '\0', POPT_ARG_NONE, &o->check_finite, 0,
-         "load the weights and name tensors with NaN or infinite values", NULL},
+         "load the weights and name tensors with NaN or infinite values; exit status 1 when there are any", NULL},
         CLI_COMMON_OPTIONS(&o->common),
         POPT_TABLEEND};
     int code;
@@ -189,7 +190,7 @@ static int parse(options *o, int argc, const char **argv) {
     else if (path && o->config)
         code = cli_usage("info", "give PATH or --config, not both");
     else if (o->context < 0 || o->context > 1 << 30)
-        code = cli_usage("info", "--context: found %lld, expected 1..%d", o->context, 1 << 30);
+        code = cli_usage("info", "--context: found %lld, expected 0..%d", o->context, 1 << 30);
     else if (o->model && path)
         code = cli_usage("info", "model options stand over --config or alone, not over PATH");
     else if (o->variants && !path && !o->config && !o->model)

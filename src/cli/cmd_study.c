@@ -37,6 +37,24 @@ static int list_recipes(void) {
     return CLI_OK;
 }
 
+static int list_recipes_as_json(void) {
+    json_t *list = json_array();
+    const char *name, *scale;
+    for (int i = 0; (name = sluice_study_recipe_name(i)); i++) {
+        json_t *recipe = json_loads(sluice_study_recipe_text(name), 0, NULL), *value;
+        const char *title = json_string_value(json_object_get(recipe, "title"));
+        json_t *scales = json_pack("[s]", "normal");
+        json_object_foreach(json_object_get(recipe, "scales"), scale, value)
+            if (strcmp(scale, "normal")) json_array_append_new(scales, json_string(scale));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:b, s:o}", "name", name, "title", title ? title : "", "default",
+                                              i == 0, "scales", scales));
+        json_decref(recipe);
+    }
+    int bad = json_dumpf(list, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF;
+    json_decref(list);
+    return bad ? CLI_FAILED : CLI_OK;
+}
+
 static int show_recipe(const char *name) {
     const char *text = sluice_study_recipe_text(name);
     if (!text) return cli_usage("study", "--show-recipe: unknown recipe \"%s\"; --list-recipes lists them", name);
@@ -164,7 +182,7 @@ static bool parse_parallel(options *o) {
 
 static int dispatch(options *o, poptContext ctx) {
     const char *texts[256];
-    if (o->list) return list_recipes();
+    if (o->list) return o->common.json ? list_recipes_as_json() : list_recipes();
     if (o->show) return show_recipe(o->show);
     if (o->report) return redraw(o->report);
     int code = collect_texts(o, ctx, texts, 256);

@@ -2,11 +2,13 @@
 /* sluice verify: recomputes a reference case and prints every error beside its limit. */
 #include "cli/cli.h"
 #include "sluice/verify.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static const double UNSET = -DBL_MAX; /* an option that was not given */
 static const char *const kinds[] = {"loaded", "model", "training"};
 static const char *const measures[] = {"max abs", "relative L2", "relative", "mismatches"};
 
@@ -28,7 +30,9 @@ static void print_report(const sluice_verify_report *r, const char *dir, int qui
         if (r->num_items) printf("%-58s %10s %10s %10s  %s\n", "", "max abs", "error", "limit", "measure");
         for (int i = 0; i < r->num_items; i++) print_item(&r->items[i]);
     }
-    if (r->kind == SLUICE_VERIFY_LOADED) printf("loaded; there is no golden.safetensors to compare with\n");
+    if (r->kind == SLUICE_VERIFY_LOADED && r->num_failed)
+        printf("%d tensor%s with NaN or infinite values\n", r->num_failed, r->num_failed == 1 ? "" : "s");
+    else if (r->kind == SLUICE_VERIFY_LOADED) printf("loaded; there is no golden.safetensors to compare with\n");
     else printf("%d compared, %d failed\n", r->num_items, r->num_failed);
 }
 
@@ -84,10 +88,10 @@ static int verify(const char *dir, const sluice_verify_params *params, const cli
 int cmd_verify(int argc, const char **argv) {
     cli_common common = {0};
     sluice_verify_params params = sluice_verify_params_default();
-    double tolerance = 0;
+    double tolerance = UNSET;
     char *dump_path = NULL;
     struct poptOption table[] = {{"tolerance", '\0', POPT_ARG_DOUBLE, &tolerance, 0,
-                                  "largest error that passes (default: 3e-4 for models; for training 5e-5 on "
+                                  "largest error that passes; 0: equal bits alone (default: 3e-4 for models; for training 5e-5 on "
                                   "logits, 1e-5 on the loss, 3e-5 on "
                                   "gradients, 1e-3 on final tensors)",
                                   "X"},
@@ -106,7 +110,7 @@ int cmd_verify(int argc, const char **argv) {
     if (!ctx) return code;
     const char *dir = poptGetArg(ctx);
     if (!dir || poptPeekArg(ctx)) code = cli_usage("verify", "expected one directory");
-    else if (!(tolerance >= 0) || isinf(tolerance))
+    else if (tolerance != UNSET && (!(tolerance >= 0) || isinf(tolerance)))
         code = cli_usage("verify", "--tolerance: found %g, expected a number of at least 0", tolerance);
     else if ((code = cli_start(&common)) == CLI_OK) {
         params.tolerance = tolerance;

@@ -195,6 +195,11 @@ json_t *info_config(const sluice_config *c, long long context) {
     set(o, "tie_word_embeddings", json_boolean(c->tie_word_embeddings));
     set_token(o, "bos_token_id", c->bos_token_id);
     set_token(o, "eos_token_id", c->eos_token_id);
+    if (c->num_other_eos) {
+        json_t *all = json_pack("[i]", c->eos_token_id);
+        for (int i = 0; i < c->num_other_eos; i++) json_array_append_new(all, json_integer(c->other_eos[i]));
+        json_object_set_new(o, "eos_token_id", all);
+    }
     set_token(o, "pad_token_id", c->pad_token_id);
     add_costs(o, c, context);
     const char *foreign = sluice_config_foreign_part(c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT and SIGTERM as requests to stop in good order. They are blocked in every thread that computes and taken by
+/* SIGINT, SIGTERM and SIGHUP (a terminal that closes) as requests to stop in good order. They are blocked in every thread that computes and taken by
  * one thread that only waits for them: the JIT-compiled GEMM kernels of oneDNN use the stack pointer for their own
  * purposes, and a signal frame written there by a handler lands in the heap. */
 #include "cli/cli.h"
@@ -46,6 +46,7 @@ static void watch(void *(*wait)(void *set)) {
     sigemptyset(&set);
     add_unless_ignored(&set, SIGINT);
     add_unless_ignored(&set, SIGTERM);
+    add_unless_ignored(&set, SIGHUP);
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, not a death */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, wait, &set) == 0) pthread_detach(thread);

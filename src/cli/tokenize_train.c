@@ -63,6 +63,7 @@ static sluice_status check_output(const options *o, sluice_error *err) {
 static int run(options *o, const char *const *paths, int num_paths) {
     sluice_text_params text;
     int code = tokenize_text_params("tokenize train", &o->text, &text);
+    text.allow_invalid = true; /* as `sluice train` takes them; they are reported */
     if (code == CLI_OK) code = split_special(o);
     if (code == CLI_OK && !o->output)
         code = cli_usage("tokenize train", "--output: missing; expected a directory or a .json file");

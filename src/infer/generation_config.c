@@ -53,6 +53,8 @@ sluice_status sluice_generation_config_load(sluice_generation_config *out, const
     out->sampling.temperature = 0;
     if (config->eos_token_id >= 0 && config->eos_token_id < config->vocab_size)
         out->eos_ids[out->num_eos++] = config->eos_token_id;
+    for (int i = 0; i < config->num_other_eos; i++)
+        if (config->other_eos[i] < config->vocab_size) out->eos_ids[out->num_eos++] = config->other_eos[i];
     char *path = sluice__path_join(dir, "generation_config.json");
     if (!path) return sluice__no_memory(err, 0, "a path");
     sluice_status st = SLUICE_OK;

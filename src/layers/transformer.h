@@ -22,6 +22,8 @@ void sluice__workspace_free(sluice__workspace *ws);
 /* What later passes of this workspace (INFER, without a cache) do to the model's inside; NULL = nothing. Not copied. */
 void sluice__workspace_intervene(sluice__workspace *ws, const sluice__intervention *change);
 /* Bytes that a workspace of this shape takes, without making it (memory plan). */
+/* Refuses, naming the part, a model that forward knows and backward does not. */
+sluice_status sluice__check_trainable(const sluice_config *config, sluice_error *err);
 int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_len, sluice__mode mode);
 
 /* Keys and values of earlier tokens and states of linear attention, one sequence per batch row, all rows of equal length. */

@@ -358,8 +358,7 @@ int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_
     return bytes > INT64_MAX / 2 ? INT64_MAX / 2 : (int64_t)bytes + sluice__rope_cache_bytes(config, seq_len);
 }
 
-/* Backward does not know every layer that forward does. */
-static sluice_status check_trainable(const sluice_config *c, sluice_error *err) {
+sluice_status sluice__check_trainable(const sluice_config *c, sluice_error *err) {
     for (int i = 0; i < c->num_hidden_layers; i++) {
         const sluice_layer_spec *l = &c->layers[i];
         const char *what = sluice_layer_is_linear(l) ? "linear attention (gated delta rule)"
@@ -370,6 +369,8 @@ static sluice_status check_trainable(const sluice_config *c, sluice_error *err) 
             return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "layer %d: training %s is not supported by this version", i,
                                 what);
     }
+    const char *part = sluice_config_foreign_part(c);
+    if (part) return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "a model that has %s cannot be trained", part);
     return SLUICE_OK;
 }
 
@@ -382,9 +383,7 @@ sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model 
     plan p = plan_of(sluice_model_config(model), (int64_t)batch * seq_len, mode);
     if ((p.train || p.bf16) && sluice__model_is_as_stored(model))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a model loaded AS_STORED runs, but cannot be trained");
-    if (p.train || p.bf16) SLUICE__TRY(check_trainable(p.config, err));
-    const char *part = p.train ? sluice_config_foreign_part(sluice_model_config(model)) : NULL;
-    if (part) return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "a model that has %s cannot be trained", part);
+    if (p.train || p.bf16) SLUICE__TRY(sluice__check_trainable(p.config, err));
     size_t bytes = arena_bytes(&p);
     char *base = bytes > LIMIT ? NULL : sluice__calloc(1, bytes, SLUICE__MEM_ACTIVATIONS);
     if (!base) return sluice__no_memory(err, bytes, "activations");

@@ -115,6 +115,22 @@ static sluice_status read_token(const sluice__config_reader *r, const char *key,
     return SLUICE_OK;
 }
 
+/* What follows the first id of a list. */
+static sluice_status read_other_eos(const sluice__config_reader *r, sluice_config *c, sluice_error *err) {
+    sluice__json list = sluice__json_get(&r->json, "eos_token_id");
+    size_t n = json_is_array(list.value) ? json_array_size(list.value) : 0;
+    if (n > SLUICE_MAX_EOS)
+        return sluice__json_fail(&list, NULL, err, "found %zu ids, expected at most %d", n, SLUICE_MAX_EOS);
+    for (size_t i = 1; i < n; i++) {
+        json_t *id = json_array_get(list.value, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= MAX_VOCAB)
+            return sluice__json_fail(&list, NULL, err, "element %zu: found no token id, expected one in 0..%d", i,
+                                     MAX_VOCAB - 1);
+        c->other_eos[c->num_other_eos++] = (int)json_integer_value(id);
+    }
+    return SLUICE_OK;
+}
+
 static sluice_status refuse_quantised(const sluice__config_reader *r, sluice_error *err) {
     sluice__json q = sluice__json_get(&r->json, "quantization_config");
     if (!q.value) q = sluice__json_get(&r->root, "quantization_config");
@@ -139,6 +155,7 @@ static sluice_status read_top(sluice__config_reader *r, sluice_error *err) {
         SLUICE__TRY(sluice__json_bool(&r->root, "tie_word_embeddings", false, &c->tie_word_embeddings, err));
     SLUICE__TRY(read_token(r, "bos_token_id", d->bos_token_id, &c->bos_token_id, err));
     SLUICE__TRY(read_token(r, "eos_token_id", d->eos_token_id, &c->eos_token_id, err));
+    SLUICE__TRY(read_other_eos(r, c, err));
     SLUICE__TRY(read_token(r, "pad_token_id", -1, &c->pad_token_id, err));
     c->norm = r->family->norm;
     c->gate_packing = r->family->gate_packing;

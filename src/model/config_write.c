@@ -27,6 +27,14 @@ static int set_token(json_t *o, const char *key, int id) {
     return json_object_set_new(o, key, id < 0 ? json_null() : json_integer(id));
 }
 
+static int set_eos(json_t *o, const sluice_config *c) {
+    if (!c->num_other_eos) return set_token(o, "eos_token_id", c->eos_token_id);
+    json_t *list = json_pack("[i]", c->eos_token_id);
+    int bad = !list;
+    for (int i = 0; i < c->num_other_eos; i++) bad |= json_array_append_new(list, json_integer(c->other_eos[i]));
+    return bad | json_object_set_new(o, "eos_token_id", list);
+}
+
 /* The first layer that slides, or does not; NULL when there is none. */
 static const sluice_layer_spec *first_of_kind(const sluice_config *c, bool sliding) {
     for (int i = 0; i < c->num_hidden_layers; i++)
@@ -60,7 +68,7 @@ static int write_common(json_t *o, const sluice_config *c) {
            set_real(o, "rms_norm_eps", c->rms_norm_eps) |
            set_real(o, "initializer_range", c->initializer_range) |
            set_bool(o, "tie_word_embeddings", c->tie_word_embeddings) |
-           set_token(o, "bos_token_id", c->bos_token_id) | set_token(o, "eos_token_id", c->eos_token_id) |
+           set_token(o, "bos_token_id", c->bos_token_id) | set_eos(o, c) |
            set_token(o, "pad_token_id", c->pad_token_id) | set_text(o, "torch_dtype", "float32") |
            json_object_set_new(o, "rope_parameters", rope_json(c));
 }

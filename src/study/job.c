@@ -13,6 +13,7 @@
 #include "study/subject.h"
 #include "train/adapt.h"
 #include "train/options.h"
+#include "train/trainer.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,11 +237,22 @@ static sluice_status extend(work *w, json_t *run, sluice_error *err) {
     return sluice__measure_stage(stages, "longer", &after, e, w->params.seq_len, err);
 }
 
-/* A model that predicts worse than equal probabilities has diverged, even if every number stayed finite. */
-static sluice_status check_loss(const work *w, const json_t *run, sluice_error *err) {
+/* A model that predicts worse than equal probabilities has diverged, even if every number stayed finite; unless it
+ * predicts what it was trained on, which it then knows by heart. */
+static sluice_status check_loss(const work *w, json_t *run, sluice_error *err) {
     json_t *loss = json_object_get(json_object_get(run, "eval"), "loss");
     double found = json_is_number(loss) ? json_number_value(loss) : NAN, guess = log((double)w->config.vocab_size);
+    double training = w->trainer->state.watch.average; /* running mean over the last updates */
     if (found <= guess) return SLUICE_OK;
+    if (isfinite(found) && training < guess) {
+        char note[160];
+        snprintf(note, sizeof note,
+                 "overfitted: held-out loss %.3f, more than the %.3f of equal probabilities, at a training loss of %.3f",
+                 found, guess, training);
+        json_object_set_new(run, "note", json_string(note));
+        sluice__log(SLUICE_LOG_WARNING, "%s seed %lld: %s", w->arm->name, (long long)seed_of(w->job), note);
+        return SLUICE_OK;
+    }
     return sluice__fail(err, SLUICE_ERR_NUMERIC, "held-out loss %.3f, more than the %.3f of equal probabilities", found,
                         guess);
 }

@@ -4,7 +4,9 @@
 #include "study/plan.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "base/strbuf.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +35,23 @@ sluice_status sluice__study_lock_take(sluice__study_lock *lock, const char *dir,
 }
 
 void sluice__study_lock_release(sluice__study_lock *lock) { close(lock->fd); }
+
+static int is_something(const struct dirent *e) {
+    return strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "study.lock");
+}
+
+void sluice__study_dir_withdraw(const char *dir) {
+    struct dirent **list = NULL;
+    int n = scandir(dir, &list, is_something, alphasort);
+    for (int i = 0; i < n; i++) free(list[i]);
+    free(list);
+    char *path = n == 0 ? sluice__path_join(dir, "study.lock") : NULL;
+    if (path) {
+        unlink(path);
+        rmdir(dir);
+    }
+    sluice__free(path);
+}
 
 /* ---- differences ---- */
 
@@ -206,6 +225,32 @@ sluice_status sluice__plan_check(const char *dir, const sluice__recipe *recipe, 
     for (int a = 0; !overwrite && a < recipe->num_arms; a++)
         SLUICE__TRY(open_arm(dir, recipe, material, a, false, err));
     return SLUICE_OK;
+}
+
+static bool has_arm(const sluice__recipe *recipe, const char *name) {
+    for (int i = 0; i < recipe->num_arms; i++)
+        if (!strcmp(recipe->arms[i].name, name)) return true;
+    return false;
+}
+
+void sluice__plan_tell_others(const char *dir, const sluice__recipe *recipe) {
+    char *path = sluice__path_join(dir, "arms");
+    struct dirent **list = NULL;
+    int n = path ? scandir(path, &list, NULL, alphasort) : 0;
+    sluice__strbuf names = {0};
+    for (int i = 0; i < n; i++) {
+        const char *name = list[i]->d_name;
+        if (name[0] != '.' && !has_arm(recipe, name))
+            sluice__strbuf_printf(&names, "%s%s", names.size ? ", " : "", name);
+        free(list[i]);
+    }
+    if (names.size && !names.failed)
+        sluice__log(SLUICE_LOG_WARNING,
+                    "%s: results and report will hold the arms that were asked for; left out, their runs stay: %s", dir,
+                    names.data);
+    sluice__strbuf_free(&names);
+    free(list);
+    sluice__free(path);
 }
 
 sluice_status sluice__plan_write(const char *dir, const sluice__recipe *recipe, const sluice__material *material,

@@ -46,6 +46,7 @@ static const char *const positions[] = {"none", "sdpa", "value", "key", "query",
 static const char *const acts[] = {"sigmoid", "silu", "identity", "ns_sigmoid", "softplus"};
 
 static json_t *gate(const sluice_gate_spec *g) {
+    if (g->position == SLUICE_GATE_NONE) return json_pack("{s:s}", "position", "none");
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "position", positions[g->position], "granularity",
                      g->granularity == SLUICE_GATE_HEADWISE ? "headwise" : "elementwise", "op",
                      g->op == SLUICE_GATE_ADD ? "add" : "multiply", "act", acts[g->act], "sharing",

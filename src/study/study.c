@@ -27,6 +27,7 @@ typedef struct study {
     sluice__recipe recipe;
     sluice__material material;
     char dir[SLUICE_STUDY_PATH];
+    bool fresh; /* dir was made by this call */
     sluice__job jobs[SLUICE__MAX_ARMS * SLUICE__MAX_SEEDS]; /* [arm][seed] of the recipe's numbers */
     int num_jobs, order[SLUICE__MAX_ARMS * SLUICE__MAX_SEEDS], num_todo;
     int parallel, threads;
@@ -155,6 +156,7 @@ static sluice_status set_up(study *s, sluice_error *err) {
         snprintf(s->dir, sizeof s->dir, "study-%s", s->recipe.name);
     else
         snprintf(s->dir, sizeof s->dir, "study-%s-%.60s", s->recipe.name, s->recipe.scale);
+    s->fresh = !sluice__is_dir(s->dir);
     SLUICE__TRY(sluice__check_writable_dir(s->dir, err));
     sluice__log(SLUICE_LOG_INFO, "reading text, training a tokenizer");
     SLUICE__TRY(sluice__material_new(&s->material, &s->recipe, p->texts, p->num_texts, err));
@@ -253,6 +255,7 @@ static sluice_status run_study(study *s, sluice_study_summary *out, sluice_error
     sluice__study_lock lock;
     SLUICE__TRY(sluice__study_lock_take(&lock, s->dir, err));
     sluice_status st = sluice__plan_check(s->dir, &s->recipe, &s->material, s->params->overwrite, err);
+    if (st == SLUICE_OK && !s->params->overwrite) sluice__plan_tell_others(s->dir, &s->recipe);
     make_jobs(s);
     if (st == SLUICE_OK) queue_jobs(s);
     if (st == SLUICE_OK) st = share_out(s, err);
@@ -277,6 +280,7 @@ sluice_status sluice_study_run(sluice_study_summary *out, const sluice_study_par
     s->start = sluice__now();
     pthread_mutex_init(&s->lock, NULL);
     sluice_status st = run_study(s, out, err);
+    if (st != SLUICE_OK && s->fresh) sluice__study_dir_withdraw(s->dir);
     for (int i = 0; i < s->num_jobs; i++) json_decref(s->jobs[i].result);
     pthread_mutex_destroy(&s->lock);
     sluice__material_free(&s->material);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
+#include "layers/transformer.h"
 #include "model/config.h"
 #include "model/save.h"
 #include "train/options.h"
@@ -102,7 +103,8 @@ sluice_status sluice__config_adapt(sluice_config *out, const sluice_config *conf
 
 sluice_status sluice__config_trainable(const sluice_config *c, sluice_error *err) {
     sluice_error why = {0};
-    sluice_status st = sluice__config_check_writable(c, &why);
+    sluice_status st = sluice__check_trainable(c, &why);
+    if (st == SLUICE_OK) st = sluice__config_check_writable(c, &why); /* a checkpoint has to hold it */
     if (st == SLUICE_OK) return st;
     return sluice__fail(err, st, "a model of the family %s (model_type %s) cannot be trained: %s", c->family,
                         c->model_type, why.message);

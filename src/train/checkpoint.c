@@ -291,6 +291,25 @@ static sluice_status check_complete(const char *dir, sluice_error *err) {
     return SLUICE_OK;
 }
 
+bool sluice__checkpoint_is_whole(const char *path) {
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    if (check_complete(path, NULL) != SLUICE_OK) return false;
+    bool whole = true;
+    for (int i = 0; i < 2 && whole; i++) {
+        char *name = sluice__path_join(path, files[i]);
+        sluice__safetensors *file = NULL;
+        whole = name && sluice__safetensors_open(&file, name, NULL) == SLUICE_OK;
+        if (whole) sluice__safetensors_close(file);
+        sluice__free(name);
+    }
+    json_t *state = NULL;
+    char *name = sluice__path_join(path, "trainer_state.json");
+    whole = whole && name && sluice__json_load(&state, name, NULL) == SLUICE_OK;
+    json_decref(state);
+    sluice__free(name);
+    return whole;
+}
+
 sluice_status sluice__checkpoint_load(const char *path, sluice__checkpoint_parts *c, sluice_error *err) {
     sluice__train_state s = *c->state;
     int64_t optimizer_step = 0;

@@ -33,11 +33,15 @@ typedef struct sluice__checkpoint_parts {
 char *sluice__checkpoint_path(const char *output_dir, int64_t step);
 /* The newest complete checkpoint below output_dir; *step -1 when there is none. */
 sluice_status sluice__checkpoint_newest(const char *output_dir, int64_t *step, sluice_error *err);
+/* The newest one before `step` that is whole, as far as its files' headers tell; *older -1 when there is none. */
+sluice_status sluice__checkpoint_before(const char *output_dir, int64_t step, int64_t *older, sluice_error *err);
 /* Removes what a kill has left half written or half removed. */
 sluice_status sluice__checkpoint_clean(const char *output_dir, sluice_error *err);
 /* Removes all but the `keep` newest; keep 0 = keeps all. */
 sluice_status sluice__checkpoint_prune(const char *output_dir, int64_t keep, sluice_error *err);
 
+/* All files are there, and those with tensors have good headers. */
+bool sluice__checkpoint_is_whole(const char *path);
 sluice_status sluice__checkpoint_save(const char *path, const sluice__checkpoint_parts *c, sluice_error *err);
 /* Puts the checkpoint at `path` into weights, moments and state. Refuses, naming it, whatever is missing or belongs
  * to another run: files, configuration, data, tokenizer, options. On failure weights and moments are undefined. */

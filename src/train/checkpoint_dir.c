@@ -104,6 +104,20 @@ static sluice_status remove_checkpoint(const char *output_dir, int64_t step, slu
     return st;
 }
 
+sluice_status sluice__checkpoint_before(const char *output_dir, int64_t step, int64_t *older, sluice_error *err) {
+    step_list list = {0};
+    *older = -1;
+    sluice_status st = each_name(output_dir, collect, &list, err);
+    if (list.count) qsort(list.steps, list.count, sizeof *list.steps, descending);
+    for (size_t i = 0; i < list.count && st == SLUICE_OK && *older < 0; i++) {
+        char *path = list.steps[i] < step ? sluice__checkpoint_path(output_dir, list.steps[i]) : NULL;
+        if (path && sluice__checkpoint_is_whole(path)) *older = list.steps[i];
+        sluice__free(path);
+    }
+    sluice__free(list.steps);
+    return st;
+}
+
 sluice_status sluice__checkpoint_prune(const char *output_dir, int64_t keep, sluice_error *err) {
     step_list list = {0};
     if (keep <= 0) return SLUICE_OK;

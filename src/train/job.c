@@ -53,6 +53,11 @@ static sluice_status poll_stop(const job *j, sluice_error *err) {
 static sluice_status read_texts(job *j, sluice_error *err) {
     const sluice_train_params *p = &j->params;
     char size[32];
+    if (!*p->text && !*p->shards && *p->resume_from_checkpoint && !j->resume_path)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "resume_from_checkpoint: output_dir %s holds no checkpoint to continue from, and there is no "
+                            "text (or shards) to begin a run with",
+                            p->output_dir);
     if (!*p->text && !*p->shards)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "text: missing; give text files (or shards) to train on");
     if (*p->text) SLUICE__TRY(sluice__texts_read(&j->texts, p->text, "text", p, err));
@@ -253,6 +258,7 @@ static sluice_status train(sluice_train_result *out, job *j, sluice_error *err) 
     fill_result(out, j->trainer);
     SLUICE__TRY(st);
     snprintf(out->model_dir, sizeof out->model_dir, "%s/model", j->params.output_dir);
+    if (j->trainer->finished && sluice__is_dir(out->model_dir)) return SLUICE_OK;
     return sluice_trainer_save_model(j->trainer, out->model_dir, err);
 }
 

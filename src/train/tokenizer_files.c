@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training a tokenizer on files, piece by piece: the pieces end where the pre-tokenizer may be cut, so that the counts
  * are those of whole documents while memory holds the distinct words only. */
+#include "base/log.h"
 #include "base/progress.h"
 #include "model/tokenizer_train.h"
+#include "model/utf8.h"
 #include "train/text_join.h"
 
 typedef struct reading {
     sluice__text_join join;
     sluice__progress progress;
-    bool ended;
+    bool ended, told;
 } reading;
+
+/* Said once: where the first bytes are that no text should have. */
+static void note_invalid(reading *r, const sluice__text_piece *piece) {
+    if (r->told || sluice__utf8_valid_prefix(piece->data, piece->size) == piece->size) return;
+    r->told = true;
+    sluice__log(SLUICE_LOG_WARNING, "%s, document from line %lld: bytes that are not UTF-8 are kept as bytes",
+                piece->file, (long long)piece->line);
+}
 
 static sluice_status next_piece(void *user, const char **text, size_t *size, sluice_error *err) {
     reading *r = user;
@@ -20,6 +30,7 @@ static sluice_status next_piece(void *user, const char **text, size_t *size, slu
     sluice__progress_update(&r->progress, done, " ");
     if (!piece.data) sluice__progress_end(&r->progress, "read; merging");
     r->ended = !piece.data;
+    if (piece.data) note_invalid(r, &piece);
     *text = piece.data;
     *size = piece.size;
     return SLUICE_OK;

@@ -34,6 +34,7 @@ struct sluice_trainer {
     sluice__run_log log; /* open between begin and free when there is an output_dir */
     int lock;            /* descriptor of the lock on output_dir; -1 = none */
     bool begun, resumed;
+    bool finished; /* resumed where nothing is left to do: nothing is written either */
     int64_t saved_step;     /* newest checkpoint of this run; -1 = none */
     int64_t rewinds_in_row; /* since it was written */
     int64_t skips_in_row;

@@ -29,22 +29,64 @@ static bool is_run_file(const char *name) {
     return !strncmp(name, "events.out.tfevents.", 20);
 }
 
-/* Whether dir holds (part of) a run; with `remove` it is taken away. */
-static sluice_status look_for_run(const char *dir, bool remove, bool *found, sluice_error *err) {
+/* Calls fn for every entry of dir that bears a name of ours. */
+static sluice_status each_run_file(const char *dir, sluice_status (*fn)(void *user, const char *path, sluice_error *err),
+                                   void *user, sluice_error *err) {
     DIR *d = opendir(dir);
-    *found = false;
     if (!d) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot read: %s", dir, strerror(errno));
     sluice_status st = SLUICE_OK;
     for (struct dirent *e; st == SLUICE_OK && (e = readdir(d));) {
         if (!is_run_file(e->d_name)) continue;
-        *found = true;
-        if (!remove) continue;
         char *path = sluice__path_join(dir, e->d_name);
-        st = path ? sluice__remove_tree(path, err) : no_path(err);
+        st = path ? fn(user, path, err) : no_path(err);
         sluice__free(path);
     }
     closedir(d);
     return st;
+}
+
+static sluice_status note_found(void *user, const char *path, sluice_error *err) {
+    (void)path, (void)err;
+    *(bool *)user = true;
+    return SLUICE_OK;
+}
+
+/* Whether dir holds (part of) a run, or something under the names of one. */
+static sluice_status look_for_run(const char *dir, bool *found, sluice_error *err) {
+    *found = false;
+    return each_run_file(dir, note_found, found, err);
+}
+
+static bool is_config_of_a_run(const char *dir) {
+    char *path = sluice__path_join(dir, "config.json");
+    json_t *root = NULL;
+    if (path && sluice__is_file(path)) sluice__json_load(&root, path, NULL);
+    const char *format = json_string_value(json_object_get(root, "format"));
+    bool ours = format && !strncmp(format, "sluice-run-", 11);
+    json_decref(root);
+    sluice__free(path);
+    return ours;
+}
+
+/* Logs alone may be what a kill left of a run that had just begun; anything else needs the config.json of a run beside
+ * it to be taken for ours. */
+static sluice_status refuse_foreign(void *user, const char *path, sluice_error *err) {
+    (void)user;
+    const char *name = strrchr(path, '/') + 1;
+    if (!strcmp(name, "metrics.jsonl") || !strncmp(name, "events.out.tfevents.", 20)) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                        "overwrite_output_dir: %s does not belong to a run (no config.json of a run is beside it) and "
+                        "would be removed; give another output_dir",
+                        path);
+}
+
+static sluice_status check_overwritable(const char *dir, sluice_error *err) {
+    return is_config_of_a_run(dir) ? SLUICE_OK : each_run_file(dir, refuse_foreign, NULL, err);
+}
+
+static sluice_status remove_file(void *user, const char *path, sluice_error *err) {
+    (void)user;
+    return sluice__remove_tree(path, err);
 }
 
 static sluice_status holds_a_run(const char *dir, sluice_error *err) {
@@ -58,9 +100,10 @@ sluice_status sluice__check_output_dir(const sluice_train_params *p, sluice_erro
     bool found;
     if (!*p->output_dir)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "output_dir: missing; where shall the run be written?");
-    if (sluice__is_dir(p->output_dir) && !*p->resume_from_checkpoint && !p->overwrite_output_dir) {
-        SLUICE__TRY(look_for_run(p->output_dir, false, &found, err));
-        if (found) return holds_a_run(p->output_dir, err);
+    if (sluice__is_dir(p->output_dir) && !*p->resume_from_checkpoint) {
+        if (p->overwrite_output_dir) SLUICE__TRY(check_overwritable(p->output_dir, err));
+        SLUICE__TRY(look_for_run(p->output_dir, &found, err));
+        if (found && !p->overwrite_output_dir) return holds_a_run(p->output_dir, err);
     }
     char *at = sluice__strdup(p->output_dir);
     if (!at) return no_path(err);
@@ -151,6 +194,18 @@ static sluice_status load(sluice_trainer *t, const char *path, sluice_error *err
     return SLUICE_OK;
 }
 
+/* A damaged checkpoint is never passed over in silence; but the user learns of the one before it. */
+static sluice_status name_older(const char *dir, const char *path, int64_t newest, const sluice_error *why,
+                                sluice_error *err) {
+    int64_t older;
+    if (sluice__checkpoint_before(dir, newest, &older, NULL) != SLUICE_OK || older < 0)
+        return sluice__fail(err, why->code, "%s; %s/checkpoints holds no older one that is whole", why->message, dir);
+    return sluice__fail(err, why->code,
+                        "%s; %s/checkpoints/step-%" PRId64 " is the newest one that is whole: remove %s and resume again "
+                        "to go on from there",
+                        why->message, dir, older, path);
+}
+
 static sluice_status load_newest(sluice_trainer *t, int64_t newest, sluice_error *err) {
     if (newest < 0) {
         sluice__log(SLUICE_LOG_INFO, "%s: no checkpoint in %s yet: starting at the beginning", t->label,
@@ -158,9 +213,12 @@ static sluice_status load_newest(sluice_trainer *t, int64_t newest, sluice_error
         return SLUICE_OK;
     }
     char *path = sluice__checkpoint_path(t->params.output_dir, newest);
-    sluice_status st = path ? load(t, path, err) : no_path(err);
-    sluice__free(path);
+    sluice_error why = {0};
+    sluice_status st = path ? load(t, path, &why) : no_path(&why);
     if (st == SLUICE_OK) t->saved_step = newest;
+    else if (st == SLUICE_ERR_FORMAT || st == SLUICE_ERR_IO) st = name_older(t->params.output_dir, path, newest, &why, err);
+    else if (err) *err = why;
+    sluice__free(path);
     return st;
 }
 
@@ -184,9 +242,12 @@ static sluice_status start_or_continue(sluice_trainer *t, sluice_error *err) {
         SLUICE__TRY(sluice__checkpoint_newest(dir, &newest, err));
         return asks_for_newest(from) ? load_newest(t, newest, err) : check_given(t, newest, err);
     }
-    SLUICE__TRY(look_for_run(dir, t->params.overwrite_output_dir, &found, err));
-    if (!found || t->params.overwrite_output_dir) return SLUICE_OK;
-    return holds_a_run(dir, err);
+    if (t->params.overwrite_output_dir) {
+        SLUICE__TRY(check_overwritable(dir, err));
+        return each_run_file(dir, remove_file, NULL, err);
+    }
+    SLUICE__TRY(look_for_run(dir, &found, err));
+    return found ? holds_a_run(dir, err) : SLUICE_OK;
 }
 
 sluice_status sluice__resume_path(char **path, const sluice_train_params *p, sluice_error *err) {
@@ -209,6 +270,9 @@ sluice_status sluice__trainer_open_dir(sluice_trainer *t, sluice_error *err) {
     SLUICE__TRY(sluice__check_writable_dir(dir, err));
     SLUICE__TRY(take_lock(t, err));
     SLUICE__TRY(start_or_continue(t, err));
+    t->finished = t->resumed && t->saved_step == t->state.step && t->state.step >= t->schedule.total &&
+                  (!t->data.heldout_windows || t->state.last_eval == t->state.step);
+    if (t->finished) return SLUICE_OK;
     SLUICE__TRY(sluice__run_log_open(&t->log, dir, t->resumed ? t->state.step : -1, t->params.tensorboard, err));
     return write_config(t, err);
 }

@@ -133,7 +133,8 @@ static sluice_status after_step(run *r, sluice_error *err) {
     if (t->last.verdict == SLUICE_STEP_SKIPPED || t->last.verdict == SLUICE_STEP_REWOUND) return SLUICE_OK;
     if (due(t->state.step, p->probe_steps)) SLUICE__TRY(probe_now(r, err));
     if (due(t->state.step, p->eval_steps) && t->state.step < t->schedule.total) SLUICE__TRY(evaluate_now(r, err));
-    if (r->writes && due(t->state.step, p->save_steps)) SLUICE__TRY(sluice_trainer_save(t, err));
+    bool last = t->state.step >= t->schedule.total; /* that checkpoint follows the last evaluation */
+    if (r->writes && !last && due(t->state.step, p->save_steps)) SLUICE__TRY(sluice_trainer_save(t, err));
     return SLUICE_OK;
 }
 
@@ -167,16 +168,27 @@ static sluice_status all_steps(run *r, sluice_error *err) {
         if (st != SLUICE_OK) return stopped(r, st, err);
         SLUICE__TRY(after_step(r, err));
     }
+    int64_t evaluated = t->state.last_eval;
     SLUICE__TRY(evaluate_now(r, err));
     if (!r->writes) return SLUICE_OK;
+    if (t->state.last_eval != evaluated) t->saved_step = -1; /* a checkpoint of this step does not know of it */
     SLUICE__TRY(sluice_trainer_save(t, err));
     return sluice__run_log_flush(&t->log, false, err);
+}
+
+/* A finished run that is resumed: its last evaluation is worked out again for the caller, and nothing is written. */
+static sluice_status nothing_left(sluice_trainer *t, sluice_error *err) {
+    sluice__log(SLUICE_LOG_INFO, "%s: all %" PRId64 " updates of the run are done already: nothing was left to do",
+                t->label, t->schedule.total);
+    if (!t->data.heldout_windows) return SLUICE_OK;
+    return sluice_trainer_evaluate(t, t->params.max_eval_samples, &t->last_eval, err);
 }
 
 sluice_status sluice_trainer_run(sluice_trainer *t, const sluice_train_callbacks *callbacks, sluice_error *err) {
     run r = {.t = t, .writes = *t->params.output_dir};
     if (callbacks) r.call = *callbacks;
     SLUICE__TRY(sluice_trainer_begin(t, err));
+    if (t->finished) return nothing_left(t, err);
     double per_step = (double)sluice__batches_before(&t->batches, t->schedule.total) / (double)t->schedule.total *
                       t->data.seq_len; /* the mean, where a warm-up makes updates differ */
     sluice_status st = SLUICE_OK;

@@ -92,7 +92,7 @@ static sluice_status add_item(const sluice__verify_run *run, const sluice_verify
 }
 
 static double limit_of(const sluice__verify_run *run, sluice_verify_measure measure, double limit) {
-    bool replaced = run->params->tolerance > 0 && measure != SLUICE_VERIFY_MISMATCHES;
+    bool replaced = run->params->tolerance >= 0 && measure != SLUICE_VERIFY_MISMATCHES;
     return replaced ? run->params->tolerance : limit;
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-sluice_verify_params sluice_verify_params_default(void) { return (sluice_verify_params){0}; }
+sluice_verify_params sluice_verify_params_default(void) { return (sluice_verify_params){.tolerance = -1}; }
 
 void sluice_verify_report_free(sluice_verify_report *report) {
     sluice__free(report->items);
@@ -79,6 +79,15 @@ static void describe(sluice_verify_report *out, const sluice_model *model) {
     out->num_parameters = sluice_config_num_parameters(config);
 }
 
+/* A model with NaN or infinity in it computes nothing that could be held against anything. */
+static sluice_status check_weights(const sluice__verify_run *run, const sluice_model *model) {
+    for (int i = 0; i < sluice_model_num_tensors(model); i++) {
+        sluice_tensor_info t = sluice_model_tensor(model, i);
+        if (t.nonfinite) SLUICE__TRY(sluice__report_problem(run, t.name, "NaN or infinite values in the file"));
+    }
+    return SLUICE_OK;
+}
+
 static bool is_training(const char *dir) {
     return has_file(dir, "batch.safetensors") && has_file(dir, "golden.json");
 }
@@ -115,6 +124,7 @@ sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sl
     describe(out, model);
     sluice_status st = load_tokenizer(out, dir, err);
     if (st == SLUICE_OK) st = check_rest(dir, err);
+    if (st == SLUICE_OK) st = check_weights(&run, model);
     if (st == SLUICE_OK) st = run_case(&run, model);
     sluice_model_free(model);
     if (st != SLUICE_OK) {

@@ -238,6 +238,7 @@ static void family_defaults(void **state) {
     (void)state;
     sluice_config c = parse_ok("{" HF("llama") ", \"eos_token_id\": [7, 8], \"rope_scaling\": null}");
     assert_true(c.layers[0].num_key_value_heads == 8 && c.layers[0].head_dim == 8 && !c.tie_word_embeddings);
+    assert_true(c.num_other_eos == 1 && c.other_eos[0] == 8); /* generation stops at either */
     assert_true(c.bos_token_id == 1 && c.eos_token_id == 7 && c.max_position_embeddings == 2048 &&
                 !c.layers[0].qk_norm);
     sluice_config_free(&c);

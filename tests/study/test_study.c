@@ -72,6 +72,24 @@ static void check_run(const json_t *run) {
     assert_int_equal(json_integer_value(json_object_get(longest, "length")), 64);
 }
 
+/* A text that is learnt by heart is no divergence: the run is measured, and says so. */
+static void test_overfitting(void **state) {
+    (void)state;
+    setup s;
+    make(&s, 400, "{\"name\": \"baseline\", \"training\": {\"learning_rate\": 0.02}}");
+    char text[4001]; /* four parts, the end of each held out: letters that training never sees */
+    for (int i = 0; i < 4000; i++) text[i] = i % 1000 < 890 ? "abcd "[i % 5] : "zyxw "[i % 5];
+    assert_ok(sluice__write_file(s.text, text, 4000, NULL));
+    s.params.seeds = "1";
+    run_ok(&s);
+    json_t *results = load_results(s.out), *run = run_of(results, "baseline", 0);
+    assert_string_equal(status_of(results, "baseline", 0), "done");
+    double heldout = json_number_value(json_object_get(json_object_get(run, "eval"), "loss"));
+    const char *note = json_string_value(json_object_get(run, "note"));
+    if (!(heldout > log(280.0)) || !note || !strstr(note, "overfitted")) fail_msg("%g: %s", heldout, note ? note : "no note");
+    json_decref(results);
+}
+
 static void test_whole(void **state) {
     (void)state;
     setup s;
@@ -246,6 +264,7 @@ static void test_missing_corpus(void **state) {
 int main(void) {
     sluice_set_num_threads(2);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_overfitting),
                                        cmocka_unit_test(test_same_data_within_a_seed),
                                        cmocka_unit_test(test_interrupted),
                                        cmocka_unit_test(test_lost_result),

@@ -26,6 +26,18 @@ static void test_recipes(void **state) {
     (void)state;
     for (int i = 0; sluice__recipe_builtin(i); i++) expect("--list-recipes", 0, sluice__recipe_builtin(i));
     expect("--list-recipes", 0, "(default)");
+    char command[256], *output;
+    snprintf(command, sizeof command, "%s study --list-recipes --json", SLUICE_PROGRAM);
+    assert_int_equal(test_run(command, &output), 0);
+    json_t *list = json_loads(output, 0, NULL), *recipe;
+    size_t k;
+    json_array_foreach(list, k, recipe) {
+        assert_string_equal(json_string_value(json_object_get(recipe, "name")), sluice__recipe_builtin((int)k));
+        assert_true(json_array_size(json_object_get(recipe, "scales")) >= 1);
+    }
+    assert_null(sluice__recipe_builtin((int)k));
+    json_decref(list);
+    free(output);
     expect("--show-recipe sink", 0, "\"partial_rotary_factor\": 0.25");
     expect("--show-recipe sinks", 2, "sinks");
     expect("--show-recipe sink > DIR/mine.json && true", 0, "");
@@ -63,6 +75,26 @@ static void test_run_and_redraw(void **state) {
     assert_true(json_integer_value(json_object_get(root, "failed")) == 1);
     json_decref(root);
     free(output);
+}
+
+/* A study that is refused leaves no directory; one that leaves arms out says which; the ungated arm has no form of a
+ * gate. */
+static void test_what_is_left(void **state) {
+    (void)state;
+    char command[512];
+    expect("-r DIR/recipe.json -t DIR/text.txt -o DIR/new/refused --max-steps 1", 1, "warmup_steps");
+    snprintf(command, sizeof command, "test -e %s/new/refused", dir);
+    assert_int_equal(test_run(command, NULL), 1);
+    expect("-r DIR/recipe.json -t DIR/text.txt DIR/more.txt -o DIR/o --seeds 4 --arms headwise --quiet", 0,
+           "left out, their runs stay: baseline, wild");
+    expect("-r DIR/recipe.json -t DIR/text.txt DIR/more.txt -o DIR/o --seeds 4 --quiet", 0, "report:");
+    char path[256];
+    snprintf(path, sizeof path, "%s/o", dir);
+    json_t *results = load_results(path);
+    assert_int_equal(json_object_size(json_object_get(arm_of(results, "baseline"), "gate")), 1);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(arm_of(results, "headwise"), "gate"),
+                                                          "granularity")), "headwise");
+    json_decref(results);
 }
 
 /* Standard input gives what the same text in a file gives. */
@@ -112,7 +144,8 @@ int main(void) {
     snprintf(path, sizeof path, "%s/more.txt", dir);
     assert_ok(sluice__write_file(path, "A second file.\n", 15, NULL));
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_recipes), cmocka_unit_test(test_usage),
-                                       cmocka_unit_test(test_run_and_redraw), cmocka_unit_test(test_standard_input),
+                                       cmocka_unit_test(test_run_and_redraw), cmocka_unit_test(test_what_is_left),
+                                       cmocka_unit_test(test_standard_input),
                                        cmocka_unit_test(test_signals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,9 +101,9 @@ static void train_pack_info(void **state) {
 
 static void failures(void **state) {
     (void)state;
-    prints(1, "printf 'bad \\377' > bad.txt && " SLUICE "train -q -o t3 bad.txt",
-           "bad.txt: line 1: byte 0xFF is not UTF-8");
-    prints(0, SLUICE "train -q --allow-invalid-utf8 --vocab-size 300 -o t3 bad.txt", "warning");
+    prints(0, "printf 'bad \\377' > bad.txt && " SLUICE "train -q --vocab-size 300 -o t3 bad.txt",
+           "bad.txt, document from line 1: bytes that are not UTF-8 are kept");
+    prints(1, SLUICE "pack -q -t t3 -o e bad.txt", "bad.txt: line 1: byte 0xFF is not UTF-8");
     prints(1, SLUICE "train -q --vocab-size 100 -o t4 bad.txt", "vocab_size: found 100");
     prints(1, SLUICE "train -q -o /proc/none bad.txt", "/proc/none");
     prints(1, SLUICE "train -q -o t5 none.txt", "none.txt: cannot open");

@@ -238,6 +238,7 @@ static pid_t start_endless_training(void) {
         if (chdir(dir) != 0 || !freopen("log", "w", stderr)) _exit(99);
         signal(SIGINT, SIG_DFL);
         signal(SIGTERM, SIG_DFL);
+        signal(SIGHUP, SIG_DFL);
         execl(SLUICE_PROGRAM, "sluice", "train", "--quiet", "--threads=1", "--text=book.txt", "--vocab-size=280",
               "--hidden-size=16", "--num-hidden-layers=1", "--num-attention-heads=2", "--seq-len=16",
               "--max-steps=100000000", "--eval-steps=0", "--save-steps=0", "--lr-scheduler-type=constant",
@@ -263,7 +264,8 @@ static void a_signal_leaves_a_checkpoint(void **state) {
     char path[256], command[512], *text, *output;
     for (int i = 0; i < 6; i++) {
         pid_t child = start_endless_training();
-        int number = i % 2 ? SIGINT : SIGTERM;
+        static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+        int number = numbers[i % 3];
         kill(child, number);
         assert_int_equal(exit_code_of(child), 128 + number);
         snprintf(path, sizeof path, "%s/log", dir);

@@ -33,8 +33,8 @@ static const char *copy_of(const char *name) {
     return dir;
 }
 
-/* Flips the highest fraction bit of one fp32 value: a change of up to a half. */
-static void bend(const char *dir, const char *file, const char *tensor) {
+/* Sets (`set`) or flips bits of one fp32 value. */
+static void change_bits(const char *dir, const char *file, const char *tensor, const unsigned char mask[4], bool set) {
     char path[1200];
     snprintf(path, sizeof path, "%s/%s", dir, file);
     sluice__safetensors *st;
@@ -47,10 +47,23 @@ static void bend(const char *dir, const char *file, const char *tensor) {
     assert_ok(sluice__read_file(&text, &size, path, 1 << 24, NULL));
     uint64_t header;
     memcpy(&header, text, 8);
-    text[8 + header + (uint64_t)behind + 2] ^= 0x40;
+    for (int i = 0; i < 4; i++) {
+        char *byte = &text[8 + header + (uint64_t)behind + (uint64_t)i];
+        *byte = (char)(set ? *byte | mask[i] : *byte ^ mask[i]);
+    }
     sluice__safetensors_close(st);
     assert_ok(sluice__write_file(path, text, size, NULL));
     sluice__free(text);
+}
+
+/* The highest fraction bit: a change of up to a half. */
+static void bend(const char *dir, const char *file, const char *tensor) {
+    change_bits(dir, file, tensor, (const unsigned char[]){0, 0, 0x40, 0}, false);
+}
+
+/* The whole exponent: NaN or infinity. */
+static void spoil(const char *dir, const char *file, const char *tensor) {
+    change_bits(dir, file, tensor, (const unsigned char[]){0, 0, 0x80, 0x7f}, true);
 }
 
 static void edit(const char *dir, const char *file, const char *script) {
@@ -179,6 +192,31 @@ static void test_dump(void **state) {
 }
 
 /* A directory without a golden is loaded and described. */
+/* 0 is a tolerance like any other. */
+static void test_tolerance_zero(void **state) {
+    (void)state;
+    char command[1200];
+    snprintf(command, sizeof command, "%s verify --tolerance 0 -q %s", SLUICE_PROGRAM, test_reference("models/llama"));
+    assert_int_equal(test_run(command, NULL), 1);
+    snprintf(command, sizeof command, "%s verify --tolerance 1 -q %s", SLUICE_PROGRAM, test_reference("models/llama"));
+    assert_int_equal(test_run(command, NULL), 0);
+}
+
+/* All bits of one weight's exponent set: NaN or infinity. */
+static void test_nonfinite(void **state) {
+    (void)state;
+    const char *dir = copy_of("models/llama");
+    char command[1200], *output;
+    snprintf(command, sizeof command, "rm %s/golden*.safetensors", dir);
+    assert_int_equal(test_run(command, NULL), 0);
+    spoil(dir, "model.safetensors", "model.layers.1.mlp.down_proj.weight");
+    snprintf(command, sizeof command, "%s verify %s", SLUICE_PROGRAM, dir);
+    assert_int_equal(test_run(command, &output), 1);
+    assert_non_null(strstr(output, "model.layers.1.mlp.down_proj.weight"));
+    assert_non_null(strstr(output, "NaN or infinite"));
+    free(output);
+}
+
 static void test_only_loaded(void **state) {
     (void)state;
     const char *dir = copy_of("models/llama");
@@ -288,7 +326,7 @@ static void test_damaged(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bent_weight), cmocka_unit_test(test_bent_golden), cmocka_unit_test(test_wrong_recipe),
-        cmocka_unit_test(test_wrong_greedy_and_chunks), cmocka_unit_test(test_tolerance), cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_wrong_greedy_and_chunks), cmocka_unit_test(test_tolerance), cmocka_unit_test(test_tolerance_zero), cmocka_unit_test(test_nonfinite), cmocka_unit_test(test_dump),
         cmocka_unit_test(test_only_loaded), cmocka_unit_test(test_program), cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
