@@ -125,8 +125,8 @@ static void print_model(const json_t *model, bool alone) {
     const char *name = json_string_value(json_object_get(model, "name"));
     const json_t *first = json_object_get(json_object_get(model, "first_token"), "text");
     if (json_object_get(model, "error")) return;
-    printf("\n%s: %.0f windows of %.0f tokens", name, number(model, "inspect", "windows", NULL),
-           number(model, "inspect", "seq_len", NULL));
+    double windows = number(model, "inspect", "windows", NULL), tokens = number(model, "inspect", "seq_len", NULL);
+    printf("\n%s: %.0f window%s of %.0f token%s", name, windows, windows == 1 ? "" : "s", tokens, tokens == 1 ? "" : "s");
     if (first) printf(", %s in front", json_string_value(first));
     printf("; uniform attention would give a share of %.4f.\n", number(model, "uniform_share", "from_1", NULL));
     print_origins(model);

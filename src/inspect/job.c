@@ -25,16 +25,48 @@ sluice_status sluice__job_poll(const sluice_inspect_job *job, sluice_error *err)
 
 /* ---- one model ---- */
 
-/* The last two parts of a path that are not empty: "run/checkpoints/step-100" -> "step-100" would not tell runs
- * apart. */
-static const char *short_name(const char *path, char out[128]) {
+/* Parts of a path, without empty ones: part 0 is the last one. NULL when there are fewer. */
+static const char *part_of(const char *path, int index, size_t *size) {
     size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/') end--;
-    size_t begin = end, slashes = 0;
-    while (begin > 0 && !(path[begin - 1] == '/' && ++slashes == 2)) begin--;
-    if (end - begin > 127) begin = end - 127;
-    memcpy(out, path + begin, end - begin);
-    out[end - begin] = 0;
+    for (;; index--) {
+        while (end > 0 && path[end - 1] == '/') end--;
+        size_t begin = end;
+        while (begin > 0 && path[begin - 1] != '/') begin--;
+        if (begin == end) return NULL;
+        *size = end - begin;
+        if (index == 0) return path + begin;
+        end = begin;
+    }
+}
+
+/* Whether part `index` is there and the same in all paths. */
+static bool part_is_common(const sluice_inspect_job *job, int index) {
+    size_t size, other;
+    const char *first = part_of(job->models[0], index, &size);
+    for (int i = 1; first && i < job->num_models; i++) {
+        const char *p = part_of(job->models[i], index, &other);
+        if (!p || other != size || memcmp(p, first, size) != 0) return false;
+    }
+    return first != NULL;
+}
+
+/* What tells this model from the others: its path without the ends that all of them share on either side, or its last
+ * part when it is alone. */
+static const char *name_of(const sluice_inspect_job *job, const char *path, char out[128]) {
+    int skip = 0, take = 1;
+    size_t size, end_size;
+    while (job->num_models > 1 && part_is_common(job, skip)) skip++;
+    while (job->num_models > 1 && part_of(path, skip + take, &size) && !part_is_common(job, skip + take)) take++;
+    const char *end = part_of(path, skip, &end_size);
+    if (!end) { /* the same path twice */
+        skip = 0, take = 1;
+        end = part_of(path, 0, &end_size);
+    }
+    const char *begin = end ? part_of(path, skip + take - 1, &size) : path;
+    size_t length = end ? (size_t)(end + end_size - begin) : strlen(path);
+    if (length > 127) begin += length - 127, length = 127;
+    memcpy(out, begin, length);
+    out[length] = 0;
     return out;
 }
 
@@ -48,7 +80,7 @@ static json_int_t step_of(const char *path) {
     return *at == 0 || *at == '/' ? step : -1;
 }
 
-static json_t *describe(const sluice_model *model, const char *path) {
+static json_t *describe(const sluice_model *model, const sluice_inspect_job *job, const char *path) {
     static const char *const positions[] = {"none", "sdpa", "value", "key", "query", "output"};
     const sluice_config *c = sluice_model_config(model);
     char name[128];
@@ -65,7 +97,7 @@ static json_t *describe(const sluice_model *model, const char *path) {
                              (int)l->gate.shared);
     }
     json_t *entry = json_pack("{s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "name",
-                              short_name(path, name), "path", path, "model_type", c->model_type, "family", c->family,
+                              name_of(job, path, name), "path", path, "model_type", c->model_type, "family", c->family,
                               "parameters", (json_int_t)sluice_config_num_parameters(c), "num_hidden_layers",
                               c->num_hidden_layers, "hidden_size", c->hidden_size, "max_position_embeddings",
                               c->max_position_embeddings, "num_attention_heads", heads, "num_key_value_heads", kv,
@@ -173,7 +205,7 @@ sluice_status sluice__job_model(json_t **entry, const sluice_inspect_job *job, c
     if (st == SLUICE_OK && t.seq_len > c->max_position_embeddings)
         sluice__log(SLUICE_LOG_WARNING, "%s: windows of %d tokens are longer than its max_position_embeddings of %d", path,
                     t.seq_len, c->max_position_embeddings);
-    if (st == SLUICE_OK) *entry = describe(model, path);
+    if (st == SLUICE_OK) *entry = describe(model, job, path);
     if (st == SLUICE_OK) st = fill(*entry, model, &t, job, err);
     if (st == SLUICE_OK) json_object_set_new(*entry, "seconds", json_real(sluice__now() - start));
     sluice__job_text_free(&t);
@@ -224,7 +256,7 @@ static sluice_status all_models(json_t *models, const sluice_inspect_job *job, s
     for (int i = 0; i < job->num_models; i++) {
         json_t *entry;
         char name[128];
-        short_name(job->models[i], name);
+        name_of(job, job->models[i], name);
         SLUICE__TRY(sluice__job_poll(job, err));
         sluice_status st = sluice__job_model(&entry, job, job->models[i], err);
         if (st == SLUICE_INTERRUPTED || (st != SLUICE_OK && job->num_models == 1)) return st;
