@@ -221,7 +221,8 @@ static void find_loss(json_t *out, const sluice__digest *d) {
         put_loss(&b, a, &p);
     }
     if (!b.size) return;
-    sluice__strbuf_puts(&b, !t.no ? ": lower." : t.yes ? ": lower in a part of the runs only." : ": not lower.");
+    if (t.yes && t.no) sluice__strbuf_printf(&b, ": lower in %d of %d runs.", t.yes, t.yes + t.no);
+    else sluice__strbuf_puts(&b, t.yes ? ": lower." : ": not lower.");
     add(out, "loss", t, &b);
 }
 

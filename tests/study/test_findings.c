@@ -114,7 +114,7 @@ static void test_loss_is_not_lower(void **state) {
     d.arms[1].runs[1].loss = 3.5262; /* 0.0008 lower: equal */
     EXPECT(&d, "loss", "not observed", "lower in 0 of 2", ": not lower.");
     d.arms[1].runs[1].loss = 3.50;
-    EXPECT(&d, "loss", "mixed", "lower in 1 of 2", "a part of the runs only");
+    EXPECT(&d, "loss", "mixed", "lower in 1 of 2", " runs.");
 }
 
 static void test_no_sink(void **state) {
