@@ -115,46 +115,52 @@ static int64_t up(int64_t n) {
     return (n + LINE - 1) / LINE * LINE;
 }
 
-/* For the largest vectors: K^T and the padded state by rows of keys; two tables of pairs; rows of values twice and
- * a row of factors; four numbers a token. */
+/* For the largest vectors: K^T and the padded state by rows of keys; queries and keys; two tables of pairs; rows of
+ * values twice and a row of factors; four numbers a token. */
 int64_t sluice__delta_scratch(int key_dim, int value_dim) {
     int64_t chunk = SLUICE__DELTA_CHUNK, keys = up(key_dim), values = up(value_dim);
-    return keys * (chunk + values) + 2 * chunk * chunk + (2 * chunk + 1) * values + 4 * chunk;
+    return keys * (3 * chunk + values) + 2 * chunk * chunk + (2 * chunk + 1) * values + 4 * chunk;
 }
 
-static void one_head(const sluice__delta *d, int64_t item, float *scratch) {
-    int64_t b = item / d->value_heads, h = item % d->value_heads, first = b * d->seq_len;
-    int64_t key_head = h / (d->value_heads / d->key_heads), size = (int64_t)d->key_dim * d->value_dim;
-    float *own = scratch + sluice__delta_scratch(d->key_dim, d->value_dim);
-    if (!d->state) memset(own, 0, (size_t)size * sizeof *own);
-    sluice__delta_head head = {.rows = d->seq_len,
+/* Tokens first..first+count-1 of sequence and head `item`. */
+static void one_head(const sluice__delta *d, float *states, int64_t item, int first, int count, float *scratch) {
+    int64_t b = item / d->value_heads, h = item % d->value_heads, row = b * d->seq_len + first;
+    int64_t key_head = h / (d->value_heads / d->key_heads), o_stride = (int64_t)d->value_heads * d->value_dim;
+    sluice__delta_head head = {.rows = count,
                                .qk_stride = d->qkv_stride,
                                .v_stride = d->qkv_stride,
                                .gate_stride = d->value_heads,
-                               .o_stride = (int64_t)d->value_heads * d->value_dim,
+                               .o_stride = o_stride,
                                .key_dim = d->key_dim,
                                .value_dim = d->value_dim,
-                               .q = d->q + first * d->qkv_stride + key_head * d->key_dim,
-                               .k = d->k + first * d->qkv_stride + key_head * d->key_dim,
-                               .v = d->v + first * d->qkv_stride + h * d->value_dim,
-                               .log_decay = d->log_decay + first * d->value_heads + h,
-                               .beta = d->beta + first * d->value_heads + h,
-                               .state = d->state ? d->state + item * size : own,
+                               .q = d->q + row * d->qkv_stride + key_head * d->key_dim,
+                               .k = d->k + row * d->qkv_stride + key_head * d->key_dim,
+                               .v = d->v + row * d->qkv_stride + h * d->value_dim,
+                               .log_decay = d->log_decay + row * d->value_heads + h,
+                               .beta = d->beta + row * d->value_heads + h,
+                               .state = states + item * d->key_dim * d->value_dim,
+                               .o = d->o + row * o_stride + h * d->value_dim,
                                .scratch = scratch};
-    head.o = d->o + first * head.o_stride + h * d->value_dim;
     sluice__kernels_now()->delta_rule_f32(&head);
+}
+
+/* Heads of a chunk lie side by side in its rows, those of the next chunk far away: so all heads take one chunk before
+ * any takes the next. */
+static void heads(const sluice__delta *d, float *states, sluice__range range, float *scratch) {
+    for (int first = 0; first < d->seq_len; first += SLUICE__DELTA_CHUNK) {
+        int left = d->seq_len - first, count = left < SLUICE__DELTA_CHUNK ? left : SLUICE__DELTA_CHUNK;
+        for (int64_t i = range.begin; i < range.end; i++) one_head(d, states, i, first, count, scratch);
+    }
 }
 
 sluice_status sluice__delta_rule(const sluice__delta *d) {
     int64_t items = (int64_t)d->batch * d->value_heads, size = (int64_t)d->key_dim * d->value_dim;
     int team = sluice__team(items * size * (1 + d->seq_len / 8));
     if (team > items) team = (int)items;
-    int64_t each = sluice__delta_scratch(d->key_dim, d->value_dim) + (d->state ? 0 : up(size));
-    float *scratch = sluice__scratch((size_t)each * (size_t)team);
+    int64_t each = up(sluice__delta_scratch(d->key_dim, d->value_dim)), own = d->state ? 0 : items * size;
+    float *scratch = sluice__scratch((size_t)(each * team + own)), *states = d->state;
     if (!scratch) return SLUICE_ERR_MEMORY;
-    SLUICE__SPLIT(team, items, 1, {
-        float *mine = scratch + (team > 1 ? omp_get_thread_num() : 0) * each;
-        for (int64_t i = range.begin; i < range.end; i++) one_head(d, i, mine);
-    });
+    if (!states) states = memset(scratch + each * team, 0, (size_t)own * sizeof *states);
+    SLUICE__SPLIT(team, items, 1, heads(d, states, range, scratch + (team > 1 ? omp_get_thread_num() : 0) * each));
     return SLUICE_OK;
 }

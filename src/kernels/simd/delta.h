@@ -31,28 +31,32 @@ VEC_INLINE vec conv_input(const sluice__conv *p, int64_t row, int64_t c, int n) 
     return p->history ? vec_load_n(p->history + (p->taps - 1 + row) * p->channels + c, n) : vec_zero();
 }
 
-static void conv_lanes(const sluice__conv *p, int64_t c, int n) {
-    enum { TAPS = 8 }; /* kept in lanes; the rest are gathered as they come */
-    float w[TAPS][VEC] = {{0}};
+/* Channels c..c+n-1, row after row, so that memory is read in runs as long as a strip. */
+enum { STRIP = 256, TAPS = 8 };
+
+static void conv_strip(const sluice__conv *p, int64_t c, int n) {
+    float w[TAPS][STRIP] = {{0}}; /* of the last taps; earlier ones are rare and gathered as they come */
     int early = p->taps - TAPS > 0 ? p->taps - TAPS : 0;
     for (int j = early; j < p->taps; j++)
         for (int i = 0; i < n; i++) w[j - early][i] = p->w[(c + i) * p->taps + j];
-    for (int64_t t = 0; t < p->rows; t++) {
-        int64_t row = t - p->taps + 1;
-        vec sum = vec_zero();
-        for (int j = 0; j < early; j++) {
-            float rare[VEC] = {0};
-            for (int i = 0; i < n; i++) rare[i] = p->w[(c + i) * p->taps + j];
-            sum = vec_fma(vec_load(rare), conv_input(p, row + j, c, n), sum);
+    for (int64_t t = 0; t < p->rows; t++)
+        for (int i = 0; i < n; i += VEC) {
+            int live = lanes(n - i);
+            int64_t row = t - p->taps + 1, at = c + i;
+            vec sum = vec_zero();
+            for (int j = 0; j < early; j++) {
+                float rare[VEC] = {0};
+                for (int k = 0; k < live; k++) rare[k] = p->w[(at + k) * p->taps + j];
+                sum = vec_fma(vec_load(rare), conv_input(p, row + j, at, live), sum);
+            }
+            for (int j = early; j < p->taps; j++)
+                sum = vec_fma(vec_load(w[j - early] + i), conv_input(p, row + j, at, live), sum);
+            vec_store_n(p->y + t * p->y_stride + at, vec_silu(sum, vec_sigmoid(sum)), live);
         }
-        for (int j = early; j < p->taps; j++)
-            sum = vec_fma(vec_load(w[j - early]), conv_input(p, row + j, c, n), sum);
-        vec_store_n(p->y + t * p->y_stride + c, vec_silu(sum, vec_sigmoid(sum)), n);
-    }
 }
 
 void VEC_KERNEL(causal_conv_f32)(const sluice__conv *p, int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; c += VEC) conv_lanes(p, c, lanes(end - c));
+    for (int64_t c = begin; c < end; c += STRIP) conv_strip(p, c, end - c < STRIP ? (int)(end - c) : STRIP);
 }
 
 /* ---- L2 norm ---- */
@@ -122,6 +126,8 @@ enum { CHUNK = SLUICE__DELTA_CHUNK };
 typedef struct delta_work {
     const sluice__delta_head *h;
     int64_t ld;          /* value_dim in whole vectors: rows of state, d, o */
+    int64_t kd;          /* key_dim in whole vectors */
+    float *q, *k;        /* [CHUNK, kd] rows of queries and keys: where they come from, they lie far apart */
     float *keys;         /* [key_dim, CHUNK] K^T */
     float *state;        /* [key_dim, ld]; the head's own when its rows are whole vectors */
     float *pairs, *seen; /* [CHUNK, CHUNK] -L, P */
@@ -132,8 +138,10 @@ typedef struct delta_work {
 } delta_work;
 
 static delta_work work_of(const sluice__delta_head *h) {
-    delta_work w = {.h = h, .ld = vec_up(h->value_dim)};
+    delta_work w = {.h = h, .ld = vec_up(h->value_dim), .kd = vec_up(h->key_dim)};
     float *at = h->scratch;
+    w.q = at, at += CHUNK * w.kd;
+    w.k = at, at += CHUNK * w.kd;
     w.keys = at, at += (int64_t)h->key_dim * CHUNK;
     w.pairs = at, at += CHUNK * CHUNK;
     w.seen = at, at += CHUNK * CHUNK;
@@ -183,13 +191,14 @@ static void decay_pairs(const delta_work *w, int64_t i, int64_t columns, float b
 /* -L and P of tokens t..t+n-1, by blocks of rows that stop at the diagonal. */
 static void make_pairs(const delta_work *w, int64_t t, int64_t n) {
     const sluice__delta_head *h = w->h;
-    const float *q = h->q + t * h->qk_stride, *k = h->k + t * h->qk_stride;
-    tile_pack_transposed(w->keys, CHUNK, k, h->qk_stride, n, h->key_dim, 1);
+    tile_pack_rows(w->q, w->kd, h->q + t * h->qk_stride, h->qk_stride, n, h->key_dim);
+    tile_pack_rows(w->k, w->kd, h->k + t * h->qk_stride, h->qk_stride, n, h->key_dim);
+    tile_pack_transposed(w->keys, CHUNK, w->k, w->kd, n, h->key_dim, 1);
     for (int64_t r = 0; r < n; r += TILE_ROWS) {
         int64_t rows = n - r < TILE_ROWS ? n - r : TILE_ROWS, columns = vec_up(r + rows);
-        tile_gemm_rows(rows, columns, h->key_dim, k + r * h->qk_stride, h->qk_stride, w->keys, CHUNK,
+        tile_gemm_rows(rows, columns, h->key_dim, w->k + r * w->kd, w->kd, w->keys, CHUNK,
                        (tile_target){w->pairs + r * CHUNK, CHUNK, TILE_ZERO, NULL});
-        tile_gemm_rows(rows, columns, h->key_dim, q + r * h->qk_stride, h->qk_stride, w->keys, CHUNK,
+        tile_gemm_rows(rows, columns, h->key_dim, w->q + r * w->kd, w->kd, w->keys, CHUNK,
                        (tile_target){w->seen + r * CHUNK, CHUNK, TILE_ZERO, NULL});
         for (int64_t i = r; i < r + rows; i++) decay_pairs(w, i, columns, h->beta[(t + i) * h->gate_stride]);
     }
@@ -204,7 +213,7 @@ VEC_INLINE void add_row(float *x, float a, const float *y, int64_t ld) {
 /* d of the chunk: the right side, then forward substitution by blocks of rows. */
 static void solve(const delta_work *w, int64_t t, int64_t n) {
     const sluice__delta_head *h = w->h;
-    tile_gemm_rows(n, w->ld, h->key_dim, h->k + t * h->qk_stride, h->qk_stride, w->state, w->ld,
+    tile_gemm_rows(n, w->ld, h->key_dim, w->k, w->kd, w->state, w->ld,
                    (tile_target){w->d, w->ld, TILE_ZERO, NULL});
     for (int64_t i = 0; i < n; i++) {
         vec since = vec_set(w->since[i]), beta = vec_set(h->beta[(t + i) * h->gate_stride]);
@@ -229,7 +238,7 @@ static void solve(const delta_work *w, int64_t t, int64_t n) {
 /* o = exp(c) Q S + P d */
 static void read_out(const delta_work *w, int64_t t, int64_t n) {
     const sluice__delta_head *h = w->h;
-    tile_gemm_rows(n, w->ld, h->key_dim, h->q + t * h->qk_stride, h->qk_stride, w->state, w->ld,
+    tile_gemm_rows(n, w->ld, h->key_dim, w->q, w->kd, w->state, w->ld,
                    (tile_target){w->o, w->ld, TILE_ZERO, NULL});
     for (int64_t i = 0; i < n; i++) {
         vec since = vec_set(w->since[i]);
@@ -244,14 +253,13 @@ static void read_out(const delta_work *w, int64_t t, int64_t n) {
     tile_unpack_rows(h->o + t * h->o_stride, h->o_stride, w->o, w->ld, n, h->value_dim, false);
 }
 
-static void update_state(const delta_work *w, int64_t t, int64_t n) {
-    const sluice__delta_head *h = w->h;
+static void update_state(const delta_work *w, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         vec left = vec_set(w->left[i]);
         for (int64_t j = 0; j < w->ld; j += VEC)
             vec_store(w->d + i * w->ld + j, vec_mul(left, vec_load(w->d + i * w->ld + j)));
     }
-    tile_gemm_columns(h->key_dim, w->ld, n, h->k + t * h->qk_stride, h->qk_stride, w->d, w->ld,
+    tile_gemm_columns(w->h->key_dim, w->ld, n, w->k, w->kd, w->d, w->ld,
                       (tile_target){w->state, w->ld, TILE_SCALE, w->factor});
 }
 
@@ -260,7 +268,7 @@ static void chunk(const delta_work *w, int64_t t, int64_t n) {
     make_pairs(w, t, n);
     solve(w, t, n);
     read_out(w, t, n);
-    update_state(w, t, n);
+    update_state(w, n);
 }
 
 void VEC_KERNEL(delta_rule_f32)(const sluice__delta_head *h) {
@@ -268,10 +276,12 @@ void VEC_KERNEL(delta_rule_f32)(const sluice__delta_head *h) {
         for (int64_t t = 0; t < h->rows; t++) step(h, t);
         return;
     }
+    unsigned mode = vec_flush_denormals(); /* what has decayed that far costs a hundred cycles a number */
     delta_work w = work_of(h);
     if (w.state != h->state) tile_pack_rows(w.state, w.ld, h->state, h->value_dim, h->key_dim, h->value_dim);
     for (int64_t t = 0; t < h->rows; t += CHUNK) chunk(&w, t, h->rows - t < CHUNK ? h->rows - t : CHUNK);
     if (w.state != h->state)
         tile_unpack_rows(h->state, h->value_dim, w.state, w.ld, h->key_dim, h->value_dim, false);
+    vec_set_mode(mode);
 }
 #endif
