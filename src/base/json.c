@@ -134,7 +134,7 @@ static sluice_status field(const sluice__json *in, const char *key, bool require
 
 sluice_status sluice__json_int(const sluice__json *in, const char *key, bool required, int64_t min, int64_t max,
                                int64_t *out, sluice_error *err) {
-    json_t *v;
+    json_t *v = NULL;
     SLUICE__TRY(field(in, key, required, &v, err));
     if (!v) return SLUICE_OK;
     int64_t found;
@@ -151,7 +151,7 @@ sluice_status sluice__json_int(const sluice__json *in, const char *key, bool req
 
 sluice_status sluice__json_real(const sluice__json *in, const char *key, bool required, double min, double max,
                                 double *out, sluice_error *err) {
-    json_t *v;
+    json_t *v = NULL;
     SLUICE__TRY(field(in, key, required, &v, err));
     if (!v) return SLUICE_OK;
     if (!json_is_number(v)) return sluice__json_fail(in, key, err, "found %s, expected a number", type_name(v));
@@ -163,7 +163,7 @@ sluice_status sluice__json_real(const sluice__json *in, const char *key, bool re
 }
 
 sluice_status sluice__json_bool(const sluice__json *in, const char *key, bool required, bool *out, sluice_error *err) {
-    json_t *v;
+    json_t *v = NULL;
     SLUICE__TRY(field(in, key, required, &v, err));
     if (!v) return SLUICE_OK;
     if (!json_is_boolean(v)) return sluice__json_fail(in, key, err, "found %s, expected true or false", type_name(v));
@@ -173,7 +173,7 @@ sluice_status sluice__json_bool(const sluice__json *in, const char *key, bool re
 
 sluice_status sluice__json_string(const sluice__json *in, const char *key, bool required, const char **out,
                                   sluice_error *err) {
-    json_t *v;
+    json_t *v = NULL;
     SLUICE__TRY(field(in, key, required, &v, err));
     if (!v) return SLUICE_OK;
     if (!json_is_string(v)) return sluice__json_fail(in, key, err, "found %s, expected a string", type_name(v));

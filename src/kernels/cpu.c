@@ -43,7 +43,7 @@ static sluice_status flags_of_level(const char *level, unsigned *flags, sluice_e
 }
 
 sluice_status sluice_cpu_select(const char *level, sluice_error *err) {
-    unsigned flags, limit;
+    unsigned flags = 0, limit = 0;
     SLUICE__TRY(flags_of_level(level, &flags, err));
     SLUICE__TRY(flags_of_level(getenv("SLUICE_CPU"), &limit, err));
     if (!level || !*level) flags &= limit; /* an explicit level wins over the environment */

@@ -258,8 +258,8 @@ static sluice_status op_append(machine *m, sluice_error *err) {
 /* ---- opcodes: globals ---- */
 
 static sluice_status op_global(machine *m, sluice_error *err) {
-    const char *module, *name;
-    int module_length, name_length;
+    const char *module = NULL, *name = NULL;
+    int module_length = 0, name_length = 0;
     SLUICE__TRY(take_line(m, &module, &module_length, err));
     SLUICE__TRY(take_line(m, &name, &name_length, err));
     return sluice__pickle_push_global(m, module, module_length, name, name_length, err);
