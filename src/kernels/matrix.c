@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products with weights of any type. Few rows of x: every element of W is read once and widened on its way into a
  * multiply-add, which 16-bit weights make twice as fast as fp32 ones, because memory is the limit. Many rows: a block
- * of W is widened into scratch that stays in the second-level cache and goes through the fp32 product; widening is
+ * of W is widened into scratch and goes through the fp32 product; widening is
  * then a small part of the work. Blocks have kernels of their own. */
 #include "kernels/matrix.h"
 #include "kernels/kernels.h"
@@ -11,7 +11,7 @@
 enum {
     THIN_ROWS = 24,               /* of x, up to which the thin kernels pay */
     BLOCK_FLOATS = 1 << 18,       /* of widened W of one thread */
-    BLOCK_MOST = 256, UNIT = 8    /* rows of W: of a block at most, of a thread's part a multiple */
+    BLOCK_MOST = 512, UNIT = 8    /* rows of W: of a block at most, of a thread's part a multiple */
 };
 
 int64_t sluice__stack_rows(sluice__stack w) {
