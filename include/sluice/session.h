@@ -23,6 +23,10 @@ sluice_session_params sluice_session_params_default(void);
 bool sluice_kv_dtype_parse(sluice_kv_dtype *out, const char *name);
 const char *sluice_kv_dtype_name(sluice_kv_dtype dtype);
 
+/* Warns when the tokenizer has ids that the model has no embedding for. Text that contains such a token is refused by
+ * sluice_session_eval; a vocabulary that is larger than the tokenizer's is usual (padding). */
+void sluice_check_tokenizer(const sluice_model *model, const sluice_tokenizer *tokenizer);
+
 typedef struct sluice_session sluice_session;
 /* params NULL = default. A capacity that memory cannot hold is SLUICE_ERR_MEMORY with the number of bytes. */
 sluice_status sluice_session_new(sluice_session **out, const sluice_model *model, const sluice_session_params *params,

@@ -239,6 +239,7 @@ static sluice_status set_up(talk *t, const char *path, const sluice_model *model
     t->answer = sluice_answer_params_default();
     t->answer.generate.max_new_tokens = DEFAULT_MAX_NEW_TOKENS;
     SLUICE__TRY(sluice_tokenizer_load(&t->tokenizer, path, err));
+    sluice_check_tokenizer(model, t->tokenizer);
     SLUICE__TRY(sluice_generation_config_load(&t->defaults, path, config, err));
     cli_add_eos(&t->defaults, t->tokenizer);
     cli_sampling_apply(&t->o->sampling, &t->defaults, &t->answer.generate);

@@ -209,6 +209,7 @@ static sluice_status generate(const options *o, const char *path, const sluice_m
     sluice_session_params sp;
     sluice_status st;
     SLUICE__TRY_GOTO(sluice_tokenizer_load(&j.tokenizer, path, err), out);
+    sluice_check_tokenizer(model, j.tokenizer);
     SLUICE__TRY_GOTO(sluice_generation_config_load(&j.defaults, path, config, err), out);
     cli_sampling_apply(&o->sampling, &j.defaults, &j.params);
     SLUICE__TRY_GOTO(sluice_sampling_params_check(&j.params.sampling, err), out);

@@ -3,6 +3,7 @@
  * nothing until it is used); prompts run in chunks through the one forward pass. States of linear attention cannot go
  * back: a session that was cut evaluates what it kept once more, when it goes on. */
 #include "infer/session.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include <limits.h>
 #include <string.h>
@@ -55,11 +56,25 @@ sluice_status sluice__session_begin(sluice_session *s, int capacity, sluice_erro
 
 static int first_capacity(const sluice_session *s) { return s->capacity < FIRST_CAPACITY ? s->capacity : FIRST_CAPACITY; }
 
+void sluice_check_tokenizer(const sluice_model *model, const sluice_tokenizer *tokenizer) {
+    int rows = sluice_model_config(model)->vocab_size, ids = sluice_tokenizer_vocab_size(tokenizer);
+    if (ids > rows)
+        sluice__log(SLUICE_LOG_WARNING,
+                    "the tokenizer has ids up to %d, the model only %d embeddings: text with tokens behind them is refused",
+                    ids - 1, rows);
+}
+
 sluice_status sluice_session_new(sluice_session **out, const sluice_model *model,
                                  const sluice_session_params *params, sluice_error *err) {
     *out = NULL;
     sluice_session_params p = params ? *params : sluice_session_params_default();
-    if (p.capacity == 0) p.capacity = sluice_model_config(model)->max_position_embeddings;
+    int positions = sluice_model_config(model)->max_position_embeddings;
+    if (p.capacity == 0) p.capacity = positions;
+    if (p.capacity > positions)
+        sluice__log(SLUICE_LOG_WARNING,
+                    "a context of %d tokens: the model was made for %d positions (max_position_embeddings), what it says "
+                    "behind them may be nonsense",
+                    p.capacity, positions);
     if (p.num_sequences == 0) p.num_sequences = 1;
     SLUICE__TRY(check_params(&p, err));
     sluice_session *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);

@@ -3,6 +3,7 @@
 #include "support/test_support.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "sluice/log.h"
 #include "sluice/session.h"
 #include <dirent.h>
 #include <math.h>
@@ -148,12 +149,36 @@ static void bad_input_leaves_the_session_alone(void **state) {
     sluice_model_free(model);
 }
 
+static void keep_line(void *user, sluice_log_level level, const char *line) {
+    if (level == SLUICE_LOG_WARNING) snprintf(user, 512, "%s", line);
+}
+
+static void contexts_past_the_positions_are_warned_of(void **state) {
+    (void)state;
+    char line[512] = "";
+    sluice_model *model = small_model();
+    sluice_session *s;
+    sluice_session_params params = sluice_session_params_default();
+    sluice_log_set(keep_line, line);
+    params.capacity = sluice_model_config(model)->max_position_embeddings;
+    assert_ok(sluice_session_new(&s, model, &params, NULL));
+    sluice_session_free(s);
+    assert_int_equal(line[0], 0);
+    params.capacity++;
+    assert_ok(sluice_session_new(&s, model, &params, NULL));
+    sluice_session_free(s);
+    assert_non_null(strstr(line, "max_position_embeddings"));
+    sluice_log_set(NULL, NULL);
+    sluice_model_free(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_continuations_are_the_recorded_ones),
         cmocka_unit_test(any_chunk_size_gives_the_same_logits),
         cmocka_unit_test(truncation_goes_back),
         cmocka_unit_test(bad_input_leaves_the_session_alone),
+        cmocka_unit_test(contexts_past_the_positions_are_warned_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
