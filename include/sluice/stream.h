@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 typedef struct sluice_stream sluice_stream;
-/* stops: num_stops texts that end the stream, not empty, copied; of several that come with one token the earliest counts. skip_special: leave
+/* stops: num_stops texts that end the stream, UTF-8 and not empty, copied; of several that come with one token the earliest counts. skip_special: leave
  * special tokens out of the text. The tokenizer must outlive the stream. */
 sluice_status sluice_stream_new(sluice_stream **out, const sluice_tokenizer *tok, const char *const *stops, int num_stops,
                                 bool skip_special, sluice_error *err);

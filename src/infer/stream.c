@@ -3,6 +3,7 @@
 #include "sluice/stream.h"
 #include "base/memory.h"
 #include "model/tokenizer_internal.h"
+#include "model/utf8.h"
 #include <string.h>
 
 struct sluice_stream {
@@ -26,7 +27,8 @@ sluice_status sluice_stream_new(sluice_stream **out, const sluice_tokenizer *tok
                                 bool skip_special, sluice_error *err) {
     *out = NULL;
     for (int i = 0; i < num_stops; i++)
-        if (!*stops[i]) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "stop string %d is empty", i);
+        if (!*stops[i] || sluice__utf8_valid_prefix(stops[i], strlen(stops[i])) != strlen(stops[i]))
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "stop string %d is %s", i, *stops[i] ? "not UTF-8" : "empty");
     sluice_stream *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);
     if (!s) return sluice__no_memory(err, sizeof *s, "a stream");
     s->stops = sluice__calloc((size_t)num_stops, sizeof *s->stops, SLUICE__MEM_OTHER);

@@ -82,11 +82,12 @@ static void random_texts_stop_where_a_search_says(void **state) {
 
 static void empty_stops_are_refused(void **state) {
     (void)state;
-    static const char *const empty[] = {""};
+    static const char *const empty[] = {""}, *const half[] = {"\xE6\x97"};
     sluice_error err = {0};
     sluice_stream *s;
     assert_int_equal(sluice_stream_new(&s, tok, empty, 1, true, &err), SLUICE_ERR_ARGUMENT);
     assert_null(s);
+    assert_int_equal(sluice_stream_new(&s, tok, half, 1, true, &err), SLUICE_ERR_ARGUMENT);
 }
 
 static int unload(void **state) {
