@@ -227,6 +227,35 @@ static void saved_conversations_go_on(void **state) {
     }
 }
 
+static void every_end_token_is_known(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *generation;
+        int count;
+        int32_t ids[3];
+    } cases[] = {{"\"eos_token_id\": [3, 5]", NULL, 2, {3, 5}},
+                 {"\"eos_token_id\": [3, 5]", "{\"eos_token_id\": [1, 2, 9], \"do_sample\": true, \"typical_p\": 0.5}", 3, {1, 2, 9}},
+                 {"\"eos_token_id\": 7", "{\"max_new_tokens\": 5}", 1, {7}}};
+    sluice_error err = {0};
+    sluice_generation_config g;
+    char path[600];
+    const char *where = test_temp_dir();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[600];
+        sluice_config config;
+        snprintf(text, sizeof text, "{%s, %s", cases[i].config, PLAIN + 1);
+        assert_ok_err(sluice_config_parse(&config, text, "config.json", &err), &err);
+        snprintf(path, sizeof path, "%s/generation_config.json", where);
+        remove(path);
+        if (cases[i].generation) assert_ok_err(sluice__write_file(path, cases[i].generation, strlen(cases[i].generation), &err), &err);
+        assert_ok_err(sluice_generation_config_load(&g, where, &config, &err), &err);
+        assert_int_equal(g.num_eos, cases[i].count);
+        assert_memory_equal(g.eos_ids, cases[i].ids, (size_t)g.num_eos * sizeof *g.eos_ids);
+        assert_true(g.sampling.typical_p == (i == 1 ? 0.5 : 1));
+        sluice_config_free(&config);
+    }
+}
+
 /* ---- the command ---- */
 
 static void run(const char *before, const char *arguments, int code, const char *mention) {
@@ -351,6 +380,7 @@ int main(void) {
         cmocka_unit_test(turns_reuse_what_came_before),
         cmocka_unit_test(text_is_delivered_and_can_be_stopped),
         cmocka_unit_test(saved_conversations_go_on),
+        cmocka_unit_test(every_end_token_is_known),
         cmocka_unit_test(commands_do_what_they_say),
         cmocka_unit_test(an_answer_can_be_interrupted),
         cmocka_unit_test(the_example_talks),
