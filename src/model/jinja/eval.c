@@ -43,9 +43,9 @@ static jinja_value lookup_outside(jinja_run *run, const char *name) {
     }
     if (sluice__jinja_has_function(name))
         return (jinja_value){.type = JINJA_FUNCTION, .text = name};
-    static const char *const others[] = {"cycler", "joiner", "lipsum", NULL};
+    static const char *const others[] = {"cycler", "joiner", "lipsum", "self", NULL};
     for (int i = 0; others[i]; i++)
-        if (!strcmp(others[i], name)) return sluice__jinja_unsupported(run, "the function \"%s\"", name);
+        if (!strcmp(others[i], name)) return sluice__jinja_unsupported(run, "\"%s\"", name);
     return sluice__jinja_undefined(name);
 }
 
