@@ -274,6 +274,16 @@ static sluice_status kinds_from_list(const sluice__config_reader *r, const sluic
     return SLUICE_OK;
 }
 
+/* A family's own rule; that layers slide without a window is a contradiction. */
+static sluice_status kinds_of_family(sluice__config_reader *r, int window, sluice_error *err) {
+    SLUICE__TRY(r->family->kinds(r, window ? window : 1, err));
+    for (int i = 0; i < r->config->num_hidden_layers && !window; i++)
+        if (r->config->layers[i].sliding_window)
+            return sluice__json_fail(&r->json, "sliding_window", err,
+                                     "absent or 0, but layer %d of this model_type is sliding_attention", i);
+    return SLUICE_OK;
+}
+
 /* Without layer_types: the family's rule. */
 static sluice_status kinds_by_rule(sluice__config_reader *r, int window, const sluice_delta_spec *delta,
                                    sluice_error *err) {
@@ -285,7 +295,7 @@ static sluice_status kinds_by_rule(sluice__config_reader *r, int window, const s
         for (int i = 0; i < c->num_hidden_layers; i++)
             if ((i + 1) % interval) c->layers[i].delta = *delta;
     }
-    if (r->family->kinds) return r->family->kinds(r, window, err);
+    if (r->family->kinds) return kinds_of_family(r, window, err);
     if (!window || !(r->family->sliding || r->family->window_everywhere)) return SLUICE_OK;
     int64_t first = r->family->window_everywhere ? 0 : 28;
     if (!r->family->window_everywhere)

@@ -49,6 +49,33 @@ static const struct {
     {"{\"hidden_size\": 64, \"hidden_size\": 32}", SLUICE_ERR_FORMAT, {"hidden_size", "twice"}},
     {"{\"model_type\": \"frobnicator\"}", SLUICE_ERR_CONFIG, {"frobnicator", "qwen3", "llama"}},
     {"{\"model_type\": \"lama\"}", SLUICE_ERR_CONFIG, {"did you mean llama?"}},
+    {"{\"model_type\": \"afmoe\", \"vocab_size\": 8, \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+     "\"num_attention_heads\": 2, \"sliding_window\": null}",
+     SLUICE_ERR_CONFIG,
+     {"sliding_window", "layer 0"}},
+    {"{\"model_type\": \"laguna\", \"vocab_size\": 8, \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+     "\"num_attention_heads\": 8, \"num_attention_heads_per_layer\": [8, 12]}",
+     SLUICE_ERR_CONFIG,
+     {"num_attention_heads_per_layer", "layer 1", "12"}},
+    {"{\"model_type\": \"laguna\", \"vocab_size\": 8, \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+     "\"num_attention_heads\": 8, \"gating\": \"none\"}",
+     SLUICE_ERR_CONFIG,
+     {"gating", "per-element"}},
+    {"{\"model_type\": \"step3p5\", \"vocab_size\": 8, \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+     "\"num_attention_heads\": 8, \"num_attention_groups\": 2, \"num_key_value_heads\": 4}",
+     SLUICE_ERR_CONFIG,
+     {"num_attention_groups", "num_key_value_heads"}},
+    {"{\"model_type\": \"qwen3_moe\", \"vocab_size\": 8, \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+     "\"num_attention_heads\": 4, \"num_experts\": 4, \"num_local_experts\": 8}",
+     SLUICE_ERR_CONFIG,
+     {"num_local_experts", "num_experts"}},
+    {"{\"model_type\": \"qwen3_moe\", \"vocab_size\": 8, \"hidden_size\": 16, \"num_hidden_layers\": 2, "
+     "\"num_attention_heads\": 4, \"num_experts\": 4, \"num_experts_per_tok\": 5}",
+     SLUICE_ERR_CONFIG,
+     {"num_experts_per_tok", "4 experts"}},
+    {"{\"model_type\": \"zamba9\", \"hidden_size\": 16, \"mamba_d_state\": 16, \"num_experts\": 4}",
+     SLUICE_ERR_CONFIG,
+     {"zamba9", "nearest is qwen3_moe", "mamba_d_state (state-space layers)"}},
     {"{\"model_type\": 7}", SLUICE_ERR_CONFIG, {"model_type", "string"}},
     {"{\"architectures\": [\"X\"]}", SLUICE_ERR_CONFIG, {"model_type", "missing"}},
     {"{\"model_type\": \"qwen4_exp\"}", SLUICE_ERR_UNSUPPORTED, {"qwen4_exp", "hyper-connections"}},

@@ -21,6 +21,9 @@ static sluice_status read(sluice__config_reader *r, sluice_error *err) {
 
 static sluice_status kinds(sluice__config_reader *r, int window, sluice_error *err) {
     int64_t below = 28;
+    bool use;
+    SLUICE__TRY(sluice__read_flag(r, "use_sliding_window", false, &use, err));
+    if (!use) return SLUICE_OK;
     SLUICE__TRY(sluice__json_int(&r->json, "max_window_layers", false, 0, INT32_MAX, &below, err));
     for (int i = 0; i < r->config->num_hidden_layers; i += 2)
         if (i < below) r->config->layers[i].sliding_window = window;

@@ -20,6 +20,7 @@ static sluice_status no_rope(const sluice__config_reader *r, int layer, bool *ou
 static sluice_status kinds(sluice__config_reader *r, int window, sluice_error *err) {
     bool use;
     SLUICE__TRY(sluice__read_flag(r, "use_sliding_window", false, &use, err));
+    use = use && sluice__json_has(&r->json, "sliding_window");
     for (int i = 0; use && i < r->config->num_hidden_layers; i++) {
         bool without;
         SLUICE__TRY(no_rope(r, i, &without, err));
