@@ -28,7 +28,8 @@ typedef struct sluice__conv {
 } sluice__conv;
 void sluice__causal_conv_silu(const sluice__conv *c);
 
-/* y[r,h,:] = scale * x[r,h,:] / sqrt(sum x[r,h,:]^2 + eps).   x, y: [rows, heads, dim] with row strides; y may alias x. */
+/* y[r,h,:] = scale * x[r,h,:] / sqrt(sum x[r,h,:]^2 + eps).   x, y: [rows, heads, dim] with row strides; y may alias
+ * x. */
 void sluice__l2_norm(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t rows, int heads, int dim,
                      float eps, float scale);
 

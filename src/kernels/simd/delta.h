@@ -3,8 +3,8 @@
  *
  * Few tokens: step by step, each two passes over a panel of columns of the state that stays in the first cache:
  * S^T k, then the update with S^T q of what comes out, as a recurrence would (S^T q of the old state would cancel with
- * what is written where a head's output is nearly zero). More tokens: the chunked form (Yang et al. 2025, section 3.3). With
- * c_i = log_decay_0 + ... + log_decay_i inside a chunk,
+ * what is written where a head's output is nearly zero). More tokens: the chunked form (Yang et al. 2025, section 3.3).
+ * With c_i = log_decay_0 + ... + log_decay_i inside a chunk,
  *
  *   L_ij = b_i (k_i . k_j) exp(c_i - c_j) for j < i;   (I + L) d = b (v - exp(c) K S)
  *   o = exp(c) Q S + P d,  P_ij = (q_i . k_j) exp(c_i - c_j) for j <= i
