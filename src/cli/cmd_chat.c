@@ -309,6 +309,7 @@ static int run(const options *o, const char *path) {
     sluice_model *model = NULL;
     sluice_load_params load = sluice_load_params_default();
     load.weights = SLUICE_LOAD_AS_STORED;
+    load.rope_override = o->sampling.rope_scaling;
     int code = CLI_OK;
     sluice_status st = read_json(&t.tools, o->tools, &err);
     if (st == SLUICE_OK) st = read_json(&t.messages, o->messages, &err);

@@ -274,6 +274,7 @@ int cmd_generate(int argc, const char **argv) {
         sluice_model *model = NULL;
         sluice_load_params load = sluice_load_params_default();
         load.weights = SLUICE_LOAD_AS_STORED;
+        load.rope_override = o.sampling.rope_scaling;
         sluice_status st = sluice_model_load(&model, path, &load, &err);
         if (st == SLUICE_OK) st = generate(&o, path, model, &code, &err);
         if (st != SLUICE_OK) code = cli_fail(argv[0], &err);

@@ -17,7 +17,7 @@ typedef struct cli_sampling {
     long long max_new_tokens, seed;
     int top_k, greedy, ignore_eos, context;
     char **stops; /* NULL-terminated, or NULL */
-    char *cache_dtype;
+    char *cache_dtype, *rope_scaling;
 } cli_sampling;
 #define CLI_SAMPLING_UNSET                                                                                     \
     {.temperature = CLI_UNSET, .top_p = CLI_UNSET, .min_p = CLI_UNSET, .typical_p = CLI_UNSET,                 \
@@ -39,7 +39,8 @@ typedef struct cli_sampling {
         {"stop", '\0', POPT_ARG_ARGV, &(s)->stops, 0, "end where this text comes; not part of the result; may be repeated", "TEXT"}, \
         {"ignore-eos", '\0', POPT_ARG_NONE, &(s)->ignore_eos, 0, "do not stop at end tokens", NULL},                      \
         {"context", 'c', POPT_ARG_INT, &(s)->context, 0, "tokens that prompt and text may have together (default: max_position_embeddings)", "N"}, \
-        {"cache-dtype", '\0', POPT_ARG_STRING, &(s)->cache_dtype, 0, "of cached keys and values: f32, f16, bf16 or q8_0 (default: f32)", "TYPE"}
+        {"cache-dtype", '\0', POPT_ARG_STRING, &(s)->cache_dtype, 0, "of cached keys and values: f32, f16, bf16 or q8_0 (default: f32)", "TYPE"}, \
+        {"rope-scaling", '\0', POPT_ARG_STRING, &(s)->rope_scaling, 0, "rotary positions in place of the model's, in the form of rope_parameters; rope_theta stays unless given: {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 4096}", "JSON"}
 
 /* CLI_OK, or a usage error that names the option. */
 int cli_sampling_check(const char *command, const cli_sampling *s);

@@ -63,6 +63,17 @@ static void read_lengths(sluice__digest_run *r, sluice__digest *d, const json_t 
     if (several) d->longest = longest / shortest;
 }
 
+/* Rows stand plain before YaRN, each by rising length. */
+static void read_extension(sluice__digest_run *r, const json_t *stages) {
+    const json_t *rows = json_object_get(json_array_get(stages, json_array_size(stages) - 1), "rows");
+    const json_t *first = json_array_get(rows, 0), *last = json_array_get(rows, json_array_size(rows) - 1);
+    bool yarn = json_is_string(json_object_get(last, "rope")) &&
+                !strcmp(json_string_value(json_object_get(last, "rope")), "yarn");
+    r->reach_base = NUMBER(first, "loss");
+    r->reach_loss = yarn ? NUMBER(last, "loss") : NAN;
+    r->reach_recall = yarn ? NUMBER(last, "recall") : NAN;
+}
+
 static void read_run(sluice__digest_run *r, sluice__digest *d, const json_t *run) {
     const json_t *inspect = json_object_get(run, "inspect"), *events;
     r->seed = json_integer_value(json_object_get(run, "seed"));
@@ -83,6 +94,7 @@ static void read_run(sluice__digest_run *r, sluice__digest *d, const json_t *run
     r->spike_events = json_is_array(events) ? (double)json_array_size(events) : NAN;
     r->spike_score = NUMBER(run, "train", "spikes", "spike_score");
     read_lengths(r, d, json_object_get(run, "length"));
+    read_extension(r, json_object_get(json_object_get(run, "extension"), "stages"));
     r->seconds = NUMBER(run, "train", "seconds");
     r->tokens_per_s = NUMBER(run, "train", "tokens_per_s");
     r->measured = r->status && !strcmp(r->status, "done") && !isnan(r->loss) && inspect;

@@ -19,6 +19,8 @@ typedef struct sluice__digest_run {
     double gate_mean, gate_below, small_before, small_after,
         small_control; /* means over layers; below 0.1; |y| < 1e-2 */
     double spike_events, spike_score;
+    double reach_loss, reach_recall, reach_base; /* extension: loss and recall of the last stage at the longest length
+                                                    with YaRN; its loss at the shortest, plain */
     double rise_plain, rise_yarn; /* loss at the longest length minus loss at the training length */
     double seconds, tokens_per_s;
 } sluice__digest_run;

@@ -90,6 +90,9 @@ static double spike_events(const sluice__digest_run *r) { return r->spike_events
 static double rise_plain(const sluice__digest_run *r) { return r->rise_plain; }
 static double rise_yarn(const sluice__digest_run *r) { return r->rise_yarn; }
 
+static double reach_recall(const sluice__digest_run *r) { return r->reach_recall; }
+static double reach_rise(const sluice__digest_run *r) { return r->reach_loss - r->reach_base; }
+
 static void put_sink_heads(sluice__strbuf *b, const sluice__digest_arm *a) {
     double least = smallest(a, sink_heads), most = largest(a, sink_heads);
     if (least == most)
@@ -359,6 +362,27 @@ static void find_length(json_t *out, const sluice__digest *d) {
     add(out, "length", t, &b);
 }
 
+static void find_extension(json_t *out, const sluice__digest *d) {
+    const sluice__digest_arm *base = reference(d);
+    sluice__strbuf b = {0};
+    tally t = {0, 0};
+    for (int i = 0; i < d->num_arms; i++) {
+        const sluice__digest_arm *a = &d->arms[i];
+        sluice__pairs p = sluice__pair_up(a, base);
+        sluice__spread rise = sluice__arm_spread(a, reach_rise), recall = sluice__arm_spread(a, reach_recall);
+        if (!rise.count) continue;
+        for (int k = 0; a->gated && a != base && k < p.count; k++) vote(&t, reach_rise(p.arm[k]) < reach_rise(p.base[k]));
+        sluice__strbuf_puts(&b, b.size ? ", "
+                                       : "Longest windows with YaRN, after the base was raised: change of the loss from the "
+                                         "shortest windows without it, and recall: ");
+        sluice__strbuf_printf(&b, "\"%s\" %+.3f", a->label, rise.mean);
+        if (rise.count > 1) sluice__strbuf_printf(&b, " ± %.3f", rise.sd);
+        if (recall.count) sluice__strbuf_printf(&b, " and %.2f", recall.mean);
+    }
+    if (b.size) sluice__strbuf_puts(&b, ". Observed means that the loss rises less (or falls more) with a gate.");
+    add(out, "extension", t, &b);
+}
+
 static void find_cost(json_t *out, const sluice__digest *d) {
     const sluice__digest_arm *base = reference(d);
     sluice__strbuf b = {0};
@@ -457,6 +481,7 @@ json_t *sluice__findings(const sluice__digest *d) {
     find_sparsity(out, d);
     find_spikes(out, d);
     find_length(out, d);
+    find_extension(out, d);
     find_cost(out, d);
     find_match(out, d);
     find_failures(out, d);

@@ -23,7 +23,8 @@ static sluice_status one_id(int32_t *out, const sluice_tokenizer *tokenizer, cha
     sluice_ids ids = {0};
     sluice_status st = sluice_tokenizer_encode(tokenizer, &c, 1, 0, &ids, err);
     if (st == SLUICE_OK && ids.count != 1)
-        st = sluice__fail(err, SLUICE_ERR_CONFIG, "data.kind needle: the tokenizer has %zu tokens for \"%c\", expected 1",
+        st = sluice__fail(err, SLUICE_ERR_CONFIG,
+                          "data.kind needle: the tokenizer has %zu tokens for \"%c\", expected 1",
                           ids.count, c);
     if (st == SLUICE_OK) *out = ids.data[0];
     sluice_ids_free(&ids);

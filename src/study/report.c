@@ -285,6 +285,7 @@ static const char *const SCRIPTS[] = {
     "report/study/stability.js",
     "report/study/attention.js",
     "report/study/length.js",
+    "report/study/extension.js",
     "report/study/cost.js",
     "report/study/samples.js",
     "report/study/definitions.js",

@@ -137,6 +137,21 @@ static sluice_status config_of_dir(job *j, const char *dir, sluice_error *err) {
     return st == SLUICE_OK ? st : sluice__fail_in(err, st, "%s", dir);
 }
 
+/* A family that cannot be trained is refused before texts are read. */
+static sluice_status check_family(const job *j, sluice_error *err) {
+    sluice_config found;
+    if (!*j->params.model_name_or_path) return SLUICE_OK;
+    char *path = sluice__path_join(j->params.model_name_or_path, "config.json");
+    if (!path) return sluice__no_memory(err, SLUICE_TRAIN_PATH, "a path");
+    sluice_status st = sluice__is_file(path) ? sluice_config_load(&found, path, err) : SLUICE_ERR_IO;
+    sluice__free(path);
+    if (st == SLUICE_ERR_IO) return SLUICE_OK; /* what is missing is said where it is needed */
+    if (st != SLUICE_OK) return st;
+    st = sluice__config_trainable(&found, err);
+    sluice_config_free(&found);
+    return st == SLUICE_OK ? st : sluice__fail_in(err, st, "%s", j->params.model_name_or_path);
+}
+
 static sluice_status find_config(job *j, sluice_error *err) {
     const sluice_train_params *p = &j->params;
     int needed = j->tokenizer ? sluice_tokenizer_vocab_size(j->tokenizer) : 0;
@@ -215,6 +230,7 @@ static sluice_status prepare(sluice_train_result *out, job *j, sluice_error *err
     SLUICE__TRY(sluice__resume_path(&j->resume_path, &j->params, err));
     if (j->resume_path && !sluice__is_dir(j->resume_path))
         return sluice__fail(err, SLUICE_ERR_IO, "resume_from_checkpoint: %s: no such directory", j->resume_path);
+    SLUICE__TRY(check_family(j, err));
     SLUICE__TRY(read_texts(j, err));
     SLUICE__TRY(poll_stop(j, err));
     SLUICE__TRY(find_tokenizer(j, err));

@@ -56,6 +56,15 @@ static void values_out_of_range_are_refused(void **state) {
     run("generate -q -p cat --repetition-penalty nan", "", 1, "repetition_penalty");
 }
 
+/* YaRN over the model's own positions; nonsense is refused by name. */
+static void rope_scaling_is_taken_over(void **state) {
+    (void)state;
+    run("generate -q -p cat -n 4 --rope-scaling '{\"rope_type\": \"yarn\", \"factor\": 4.0, "
+        "\"original_max_position_embeddings\": 64}'", "", 0, NULL);
+    run("generate -q -p cat --rope-scaling yarn", "", 1, "RoPE override");
+    run("generate -q -p cat --rope-scaling '{\"rope_type\": \"stretch\"}'", "", 1, "stretch");
+}
+
 static void text_is_generated_and_json_counts_it(void **state) {
     (void)state;
     run("generate -q -p cat -n 5 --ignore-eos --json", "", 0, "\"stop\": \"length\"");
@@ -81,6 +90,7 @@ static void results_that_cannot_be_written_are_failures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_out_of_range_are_refused),
+        cmocka_unit_test(rope_scaling_is_taken_over),
         cmocka_unit_test(text_is_generated_and_json_counts_it),
         cmocka_unit_test(a_failed_prompt_prints_nothing),
         cmocka_unit_test(results_that_cannot_be_written_are_failures),

@@ -295,6 +295,30 @@ static void a_gate_is_added_trained_and_kept(void **state) {
     refused(&p, "{\"gate_position\": \"none\"}", "gate_position");
 }
 
+/* By name, with the reason, before the text is looked for. */
+static void families_without_backward_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *family, *reason;
+    } cases[] = {
+        {"{\"model_type\": \"gpt_oss\", \"num_key_value_heads\": 1, \"head_dim\": 8, \"hidden_size\": 16, \"num_attention_heads\": 2, \"intermediate_size\": 32, "
+         "\"num_hidden_layers\": 1, \"vocab_size\": 280}", "gpt_oss", "has"},
+        {"{\"model_type\": \"qwen3_next\", \"hidden_size\": 16, \"num_attention_heads\": 2, \"head_dim\": 8, "
+         "\"num_hidden_layers\": 4, \"vocab_size\": 280}", "qwen3_next", "linear attention"}};
+    for (int i = 0; i < 2; i++) {
+        sluice_train_params p = params("never");
+        char path[200];
+        snprintf(p.model_name_or_path, sizeof p.model_name_or_path, "%s/family-%d", dir, i);
+        snprintf(p.text, sizeof p.text, "%s/no-such-text", dir);
+        snprintf(path, sizeof path, "%s/config.json", p.model_name_or_path);
+        assert_ok(sluice__make_dirs(p.model_name_or_path, NULL));
+        assert_ok(sluice__write_file(path, cases[i].config, strlen(cases[i].config), NULL));
+        refused(&p, NULL, cases[i].family);
+        refused(&p, NULL, "cannot be trained");
+        refused(&p, NULL, cases[i].reason);
+    }
+}
+
 static int set_up(void **state) {
     (void)state;
     snprintf(dir, sizeof dir, "%s", test_temp_dir());
@@ -311,6 +335,7 @@ int main(void) {
         cmocka_unit_test(moments_are_kept_or_not),
         cmocka_unit_test(an_open_start_changes_nothing),
         cmocka_unit_test(a_gate_is_added_trained_and_kept),
+        cmocka_unit_test(families_without_backward_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -12,6 +12,7 @@ const SECTIONS = [
     ["experts", "Experts", expertsSection, hasExperts],
     ["attention", "Attention maps", attentionSection],
     ["length", "Position and length", lengthSection],
+    ["extension", "Longer windows", extensionSection, hasExtension],
     ["cost", "Cost", costSection],
     ["samples", "Samples", samplesSection],
     ["settings", "Settings and definitions", settingsSection],
