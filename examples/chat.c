@@ -10,7 +10,8 @@ static int print_text(void *user, const char *text, size_t size) {
     return fflush(user);
 }
 
-static sluice_status ask(sluice_chat *chat, const char *question, const sluice_answer_params *params, sluice_error *err) {
+static sluice_status ask(sluice_chat *chat, const char *question, const sluice_answer_params *params,
+                         sluice_error *err) {
     sluice_answer answer;
     sluice_status st = sluice_chat_add(chat, "user", question, err);
     printf("> %s\n", question);

@@ -46,13 +46,15 @@ static int on_cancel(void *unused) { return cli_answer_interrupted() || cli_stop
 static void note_turn(talk *t, const sluice_answer *a) {
     const char *stop = a->stopped_by_text ? "stop string" : cli_stop_name(a->stop);
     if (t->turns)
-        json_array_append_new(t->turns, json_pack("{s:s%, s:s, s:I, s:I, s:I}", "text", a->text.data, a->text.size, "stop", stop,
-                                                  "prompt_tokens", (json_int_t)a->prompt_tokens, "reused_tokens",
-                                                  (json_int_t)a->reused_tokens, "new_tokens", (json_int_t)a->new_tokens));
+        json_array_append_new(t->turns,
+                              json_pack("{s:s%, s:s, s:I, s:I, s:I}", "text", a->text.data, a->text.size, "stop", stop,
+                                        "prompt_tokens", (json_int_t)a->prompt_tokens, "reused_tokens",
+                                        (json_int_t)a->reused_tokens, "new_tokens", (json_int_t)a->new_tokens));
     else if (!t->o->common.quiet)
-        fprintf(stderr, "[%lld tokens, %lld of them reused; %lld new, %.1f tokens/s; stopped by: %s]\n", (long long)a->prompt_tokens,
-                (long long)a->reused_tokens, (long long)a->new_tokens,
-                a->decode_seconds > 0 && a->new_tokens > 1 ? (double)(a->new_tokens - 1) / a->decode_seconds : 0.0, stop);
+        fprintf(stderr, "[%lld tokens, %lld of them reused; %lld new, %.1f tokens/s; stopped by: %s]\n",
+                (long long)a->prompt_tokens, (long long)a->reused_tokens, (long long)a->new_tokens,
+                a->decode_seconds > 0 && a->new_tokens > 1 ? (double)(a->new_tokens - 1) / a->decode_seconds : 0.0,
+                stop);
 }
 
 static sluice_status answer(talk *t, sluice_error *err) {
@@ -78,9 +80,10 @@ static sluice_status say(talk *t, const char *text, sluice_error *err) {
 
 /* ---- the terminal ---- */
 
-static const char COMMANDS[] = "/reset        begin anew          /save FILE    keep conversation and cache in a file\n"
-                               "/undo         take a turn back    /load FILE    go on with a saved one\n"
-                               "/quit         leave (or Ctrl-D)   a line that ends with \\ goes on in the next; Ctrl-C stops an answer\n";
+static const char COMMANDS[] =
+    "/reset        begin anew          /save FILE    keep conversation and cache in a file\n"
+    "/undo         take a turn back    /load FILE    go on with a saved one\n"
+    "/quit         leave (or Ctrl-D)   a line that ends with \\ goes on in the next; Ctrl-C stops an answer\n";
 
 /* Runs a command line; false = leave. Its errors are printed, the conversation goes on. */
 static bool command(talk *t, char *line) {
@@ -91,10 +94,14 @@ static bool command(talk *t, char *line) {
     argument += strspn(argument, " ");
     bool file = !strcmp(line, "/save") || !strcmp(line, "/load");
     if (!strcmp(line, "/quit") || !strcmp(line, "/exit")) return false;
-    if (file && !*argument) fprintf(stderr, "%s: which file?\n", line);
-    else if (!strcmp(line, "/save")) st = sluice_chat_save(t->chat, argument, &err);
-    else if (!strcmp(line, "/load")) st = sluice_chat_load(t->chat, argument, &err);
-    else if (!strcmp(line, "/reset")) sluice_chat_reset(t->chat);
+    if (file && !*argument)
+        fprintf(stderr, "%s: which file?\n", line);
+    else if (!strcmp(line, "/save"))
+        st = sluice_chat_save(t->chat, argument, &err);
+    else if (!strcmp(line, "/load"))
+        st = sluice_chat_load(t->chat, argument, &err);
+    else if (!strcmp(line, "/reset"))
+        sluice_chat_reset(t->chat);
     else if (!strcmp(line, "/undo")) {
         if (sluice_chat_undo(t->chat)) sluice_chat_undo(t->chat); /* the answer and the question */
     } else {
@@ -102,8 +109,10 @@ static bool command(talk *t, char *line) {
         fputs(COMMANDS, stderr);
         return true;
     }
-    if (st != SLUICE_OK) fprintf(stderr, "%s\n", err.message);
-    else if (file && *argument) fprintf(stderr, "%s: %d messages\n", argument, sluice_chat_num_messages(t->chat));
+    if (st != SLUICE_OK)
+        fprintf(stderr, "%s\n", err.message);
+    else if (file && *argument)
+        fprintf(stderr, "%s: %d messages\n", argument, sluice_chat_num_messages(t->chat));
     return true;
 }
 
@@ -163,10 +172,12 @@ static sluice_status say_all_of_stdin(talk *t, sluice_error *err) {
         }
         n = fread(text + size, 1, room - size, stdin);
     }
-    sluice_status st = ferror(stdin) || !text ? sluice__fail(err, SLUICE_ERR_IO, "standard input: cannot read") : SLUICE_OK;
+    sluice_status st =
+        ferror(stdin) || !text ? sluice__fail(err, SLUICE_ERR_IO, "standard input: cannot read") : SLUICE_OK;
     while (size > 0 && text[size - 1] == '\n') size--;
     if (text) text[size] = 0;
-    if (st == SLUICE_OK && !size) st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "standard input is empty; give --prompt, or talk on a terminal");
+    if (st == SLUICE_OK && !size)
+        st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "standard input is empty; give --prompt, or talk on a terminal");
     if (st == SLUICE_OK) st = say(t, text, err);
     free(text);
     return st;
@@ -204,7 +215,8 @@ static sluice_status make_variables(talk *t, sluice_error *err) {
 
 static sluice_status load_template(talk *t, const char *path, sluice_error *err) {
     const options *o = t->o;
-    if (!o->template_file) SLUICE__TRY(sluice_chat_template_load(&t->chat_template, path, err));
+    if (!o->template_file)
+        SLUICE__TRY(sluice_chat_template_load(&t->chat_template, path, err));
     else {
         char *text;
         size_t size;
@@ -214,7 +226,8 @@ static sluice_status load_template(talk *t, const char *path, sluice_error *err)
         SLUICE__TRY(st);
     }
     if (o->thinking && !o->common.quiet && !sluice_chat_template_mentions(t->chat_template, "enable_thinking"))
-        fprintf(stderr, "warning: the model's template has no thinking switch; --thinking %s changes nothing\n", o->thinking);
+        fprintf(stderr, "warning: the model's template has no thinking switch; --thinking %s changes nothing\n",
+                o->thinking);
     return SLUICE_OK;
 }
 
@@ -223,7 +236,8 @@ static sluice_status add_messages(talk *t, sluice_error *err) {
     json_error_t je;
     json_t *list = json_loads(t->messages, 0, &je);
     sluice_status st = json_is_array(list) ? SLUICE_OK
-                                           : sluice__fail(err, SLUICE_ERR_FORMAT, "%s: expected a JSON list of messages", t->o->messages);
+                                           : sluice__fail(err, SLUICE_ERR_FORMAT,
+                                                          "%s: expected a JSON list of messages", t->o->messages);
     for (size_t i = 0; st == SLUICE_OK && i < json_array_size(list); i++) {
         char *one = json_dumps(json_array_get(list, i), JSON_COMPACT | JSON_ENCODE_ANY);
         st = one ? sluice_chat_add_json(t->chat, one, err) : sluice__no_memory(err, 0, "a message");
@@ -294,7 +308,8 @@ static sluice_status print_prompt(talk *t, sluice_error *err) {
     for (int i = 0; t->o->prompts && t->o->prompts[i]; i++)
         json_array_append_new(list, json_pack("{s:s, s:s}", "role", "user", "content", t->o->prompts[i]));
     char *text = json_dumps(list, JSON_COMPACT);
-    sluice_status st = text ? sluice_chat_render(t->chat_template, text, &p, &out, err) : sluice__no_memory(err, 0, "messages");
+    sluice_status st =
+        text ? sluice_chat_render(t->chat_template, text, &p, &out, err) : sluice__no_memory(err, 0, "messages");
     if (st == SLUICE_OK) fwrite(out.data, 1, out.size, stdout);
     free(text);
     json_decref(given);
@@ -337,38 +352,50 @@ static int run(const options *o, const char *path) {
 static int check_options(const options *o) {
     if (o->thinking && strcmp(o->thinking, "on") && strcmp(o->thinking, "off"))
         return cli_usage("chat", "--thinking: found \"%s\", expected on or off", o->thinking);
-    if (o->print_prompt && !o->prompts && !o->messages) return cli_usage("chat", "--print-prompt needs --prompt or --messages");
+    if (o->print_prompt && !o->prompts && !o->messages)
+        return cli_usage("chat", "--print-prompt needs --prompt or --messages");
     return cli_sampling_check("chat", &o->sampling);
 }
 
 int cmd_chat(int argc, const char **argv) {
     options o = {.sampling = CLI_SAMPLING_UNSET};
     struct poptOption table[] = {
-        {"prompt", 'p', POPT_ARG_ARGV, &o.prompts, 0, "what the user says, then end; may be repeated (default: the terminal, or all of standard input)", "TEXT"},
-        {"system", 's', POPT_ARG_STRING, &o.system, 0, "system prompt (default: the template's, if it has one)", "TEXT"},
-        {"thinking", '\0', POPT_ARG_STRING, &o.thinking, 0, "on or off: enable_thinking of the template (default: the template's)", "WHICH"},
+        {"prompt", 'p', POPT_ARG_ARGV, &o.prompts, 0,
+         "what the user says, then end; may be repeated (default: the terminal, or all of standard input)", "TEXT"},
+        {"system", 's', POPT_ARG_STRING, &o.system, 0, "system prompt (default: the template's, if it has one)",
+         "TEXT"},
+        {"thinking", '\0', POPT_ARG_STRING, &o.thinking, 0,
+         "on or off: enable_thinking of the template (default: the template's)", "WHICH"},
         {"tools", '\0', POPT_ARG_STRING, &o.tools, 0, "JSON list of the functions that the model may call", "FILE"},
-        {"variables", '\0', POPT_ARG_STRING, &o.variables, 0, "JSON object of further variables of the template", "JSON"},
+        {"variables", '\0', POPT_ARG_STRING, &o.variables, 0, "JSON object of further variables of the template",
+         "JSON"},
         {"template", '\0', POPT_ARG_STRING, &o.template_file, 0, "chat template in place of the model's", "FILE"},
-        {"messages", '\0', POPT_ARG_STRING, &o.messages, 0, "JSON list of messages to begin with; without --prompt they are answered", "FILE"},
+        {"messages", '\0', POPT_ARG_STRING, &o.messages, 0,
+         "JSON list of messages to begin with; without --prompt they are answered", "FILE"},
         {"load", '\0', POPT_ARG_STRING, &o.load, 0, "go on with a saved conversation", "FILE"},
         {"save", '\0', POPT_ARG_STRING, &o.save, 0, "save conversation and cache at the end", "FILE"},
-        {"print-prompt", '\0', POPT_ARG_NONE, &o.print_prompt, 0, "print what the template makes of --system, --messages and --prompt, and end", NULL},
+        {"print-prompt", '\0', POPT_ARG_NONE, &o.print_prompt, 0,
+         "print what the template makes of --system, --messages and --prompt, and end", NULL},
         CLI_SAMPLING_OPTIONS(&o.sampling),
         CLI_COMMON_OPTIONS(&o.common),
         POPT_TABLEEND};
     int code = CLI_FAILED;
     poptContext ctx = cli_parse(
         argc, argv, table, "[OPTIONS] MODEL",
-        "Talks with a model directory or GGUF file, with the model's own chat template. From turn to turn only new tokens are\n"
+        "Talks with a model directory or GGUF file, with the model's own chat template. From turn to turn only new "
+        "tokens are\n"
         "computed. On a terminal /help lists commands; Ctrl-C stops an answer, and leaves when there is none.",
         "  sluice chat Qwen3-0.6B --thinking off\n"
-        "  sluice chat model.gguf --prompt \"Name three rivers\" --prompt \"And their lengths?\" --seed 1 --json", &code);
+        "  sluice chat model.gguf --prompt \"Name three rivers\" --prompt \"And their lengths?\" --seed 1 --json",
+        &code);
     if (!ctx) return code;
     const char *path = poptGetArg(ctx);
-    if (!path) code = cli_usage(argv[0], "which model? Give its directory");
-    else if (poptPeekArg(ctx)) code = cli_usage(argv[0], "one model only, found also \"%s\"", poptPeekArg(ctx));
-    else if ((code = check_options(&o)) == CLI_OK && (o.print_prompt || (code = cli_start(&o.common)) == CLI_OK)) code = run(&o, path);
+    if (!path)
+        code = cli_usage(argv[0], "which model? Give its directory");
+    else if (poptPeekArg(ctx))
+        code = cli_usage(argv[0], "one model only, found also \"%s\"", poptPeekArg(ctx));
+    else if ((code = check_options(&o)) == CLI_OK && (o.print_prompt || (code = cli_start(&o.common)) == CLI_OK))
+        code = run(&o, path);
     cli_finish(ctx, table);
     return code;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice generate: prompts in, text out, streamed as it comes. Several texts of one prompt are sequences of one session:
- * the prompt is evaluated once and copied. */
+/* sluice generate: prompts in, text out, streamed as it comes. Several texts of one prompt are sequences of one
+ * session: the prompt is evaluated once and copied. */
 #include "cli/sampling.h"
 #include "base/memory.h"
 #include "base/strbuf.h"
@@ -23,12 +23,12 @@ typedef struct run {
     const options *o;
     const sluice_tokenizer *tokenizer;
     sluice_stream *stream;
-    sluice_text text;   /* all generated text; bytes [0, shown) are printed */
+    sluice_text text; /* all generated text; bytes [0, shown) are printed */
     size_t shown;
-    const char *echo;   /* the prompt, printed in front of the first token; NULL = not or no longer */
+    const char *echo;    /* the prompt, printed in front of the first token; NULL = not or no longer */
     bool print, stopped; /* stopped: by a stop string */
     double logprob;
-    json_t *steps;      /* with --logprobs */
+    json_t *steps; /* with --logprobs */
     sluice_error err;
 } run;
 
@@ -58,7 +58,8 @@ static int deliver(void *user, const sluice_step *step) {
     r->logprob += step->logprob;
     if (r->steps) {
         json_t *one = token_json(r, step->token, step->logprob), *top = json_array();
-        for (int i = 0; i < step->num_top; i++) json_array_append_new(top, token_json(r, step->top_ids[i], step->top_logprobs[i]));
+        for (int i = 0; i < step->num_top; i++)
+            json_array_append_new(top, token_json(r, step->top_ids[i], step->top_logprobs[i]));
         json_object_set_new(one, "top", top);
         json_array_append_new(r->steps, one);
     }
@@ -88,18 +89,21 @@ static sluice_status read_prompt(const options *o, int which, sluice__strbuf *ou
     return st;
 }
 
-/* Prompt ids. A model that was trained with a token in front of every text gets it, unless the tokenizer puts it there. */
-static sluice_status encode_prompt(const options *o, int which, const sluice_tokenizer *tok, const sluice_config *config,
-                                   sluice_ids *ids, sluice_error *err) {
+/* Prompt ids. A model that was trained with a token in front of every text gets it, unless the tokenizer puts it there.
+ */
+static sluice_status encode_prompt(const options *o, int which, const sluice_tokenizer *tok,
+                                   const sluice_config *config, sluice_ids *ids, sluice_error *err) {
     sluice__strbuf text = {0};
     sluice_status st = read_prompt(o, which, &text, err);
     if (st == SLUICE_OK)
         st = sluice_tokenizer_encode(tok, text.data ? text.data : "", text.size,
-                                     o->no_special ? 0 : SLUICE_ENCODE_ADD_SPECIAL | SLUICE_ENCODE_PARSE_SPECIAL, ids, err);
+                                     o->no_special ? 0 : SLUICE_ENCODE_ADD_SPECIAL | SLUICE_ENCODE_PARSE_SPECIAL, ids,
+                                     err);
     sluice__strbuf_free(&text);
     if (st != SLUICE_OK || ids->count > 0) return st;
     if (config->bos_token_id < 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the prompt is empty and the model has no bos_token_id to start from");
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "the prompt is empty and the model has no bos_token_id to start from");
     ids->data = sluice__calloc(1, sizeof *ids->data, SLUICE__MEM_DATA);
     if (!ids->data) return sluice__no_memory(err, sizeof *ids->data, "the prompt");
     ids->data[0] = config->bos_token_id;
@@ -128,15 +132,16 @@ static void report(job *j, const run *r, int which, const sluice_ids *prompt, co
     if (!j->o->common.json) {
         if (r->text.size == 0 || r->text.data[r->text.size - 1] != '\n') putchar('\n');
         if (!j->o->common.quiet)
-            fprintf(stderr, "prompt %zu tokens, %.1f tokens/s; generated %lld, %.1f tokens/s; stopped by: %s\n", prompt->count,
-                    prefill, (long long)g->count, decode, stop_name(r, g->stop));
+            fprintf(stderr, "prompt %zu tokens, %.1f tokens/s; generated %lld, %.1f tokens/s; stopped by: %s\n",
+                    prompt->count, prefill, (long long)g->count, decode, stop_name(r, g->stop));
         return;
     }
     json_t *ids = json_array();
     for (int64_t i = 0; i < g->count; i++) json_array_append_new(ids, json_integer(g->tokens[i]));
-    json_t *out = json_pack("{s:s%, s:o, s:I, s:s, s:f, s:f, s:f}", "text", r->text.data ? r->text.data : "", r->text.size,
-                            "tokens", ids, "prompt_tokens", (json_int_t)prompt->count, "stop", stop_name(r, g->stop),
-                            "sum_logprob", r->logprob, "prefill_tokens_per_second", prefill, "decode_tokens_per_second", decode);
+    json_t *out =
+        json_pack("{s:s%, s:o, s:I, s:s, s:f, s:f, s:f}", "text", r->text.data ? r->text.data : "", r->text.size,
+                  "tokens", ids, "prompt_tokens", (json_int_t)prompt->count, "stop", stop_name(r, g->stop),
+                  "sum_logprob", r->logprob, "prefill_tokens_per_second", prefill, "decode_tokens_per_second", decode);
     if (r->steps) json_object_set(out, "logprobs", r->steps);
     if (j->texts > 1 || j->o->num_return_sequences > 1 || (j->o->prompts && j->o->prompts[1]))
         json_object_set_new(out, "prompt", json_integer(which));
@@ -146,7 +151,8 @@ static void report(job *j, const run *r, int which, const sluice_ids *prompt, co
 /* One text behind what the session holds: n of the prompt's tokens are still to be evaluated. */
 static sluice_status one_text(job *j, int which, int sequence, const sluice_ids *prompt, int64_t n, sluice_error *err) {
     const options *o = j->o;
-    run r = {.o = o, .tokenizer = j->tokenizer, .print = !o->common.json, .steps = o->logprobs >= 0 ? json_array() : NULL};
+    run r = {
+        .o = o, .tokenizer = j->tokenizer, .print = !o->common.json, .steps = o->logprobs >= 0 ? json_array() : NULL};
     sluice_generation result = {0};
     sluice_status st = sluice_stream_new(&r.stream, j->tokenizer, (const char *const *)o->sampling.stops,
                                          cli_num_stops(&o->sampling), true, err);
@@ -203,7 +209,8 @@ static int print_results(job *j) {
 }
 
 /* Everything between a loaded model and the printed result. */
-static sluice_status generate(const options *o, const char *path, const sluice_model *model, int *exit_code, sluice_error *err) {
+static sluice_status generate(const options *o, const char *path, const sluice_model *model, int *exit_code,
+                              sluice_error *err) {
     const sluice_config *config = sluice_model_config(model);
     job j = {.o = o, .params = sluice_generate_params_default(), .results = json_array()};
     sluice_session_params sp;
@@ -214,7 +221,9 @@ static sluice_status generate(const options *o, const char *path, const sluice_m
     cli_sampling_apply(&o->sampling, &j.defaults, &j.params);
     SLUICE__TRY_GOTO(sluice_sampling_params_check(&j.params.sampling, err), out);
     if (o->num_return_sequences > 1 && j.params.sampling.temperature == 0) {
-        st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "--num-return-sequences %d: the likeliest text is one; give --temperature", o->num_return_sequences);
+        st = sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                          "--num-return-sequences %d: the likeliest text is one; give --temperature",
+                          o->num_return_sequences);
         goto out;
     }
     j.params.num_logprobs = o->logprobs > 0 ? o->logprobs : 0;
@@ -239,7 +248,8 @@ static int check_options(const options *o) {
     if (code != CLI_OK) return code;
     if (o->num_return_sequences < 1 || o->num_return_sequences > 1024)
         return cli_usage("generate", "--num-return-sequences: found %d, expected 1..1024", o->num_return_sequences);
-    if (o->logprobs < -1 || o->logprobs > 1000) return cli_usage("generate", "--logprobs: found %d, expected 0..1000", o->logprobs);
+    if (o->logprobs < -1 || o->logprobs > 1000)
+        return cli_usage("generate", "--logprobs: found %d, expected 0..1000", o->logprobs);
     if (o->logprobs >= 0 && !o->common.json) return cli_usage("generate", "--logprobs is shown with --json only");
     return CLI_OK;
 }
@@ -247,12 +257,14 @@ static int check_options(const options *o) {
 int cmd_generate(int argc, const char **argv) {
     options o = {.sampling = CLI_SAMPLING_UNSET, .num_return_sequences = 1, .logprobs = -1};
     struct poptOption table[] = {
-        {"prompt", 'p', POPT_ARG_ARGV, &o.prompts, 0, "text to continue (default: read standard input); may be repeated", "TEXT"},
+        {"prompt", 'p', POPT_ARG_ARGV, &o.prompts, 0,
+         "text to continue (default: read standard input); may be repeated", "TEXT"},
         {"prompt-file", 'f', POPT_ARG_STRING, &o.prompt_file, 0, "file that holds it; - is standard input", "FILE"},
         CLI_SAMPLING_OPTIONS(&o.sampling),
         {"num-return-sequences", '\0', POPT_ARG_INT, &o.num_return_sequences, 0,
          "texts for every prompt, drawn with seed, seed + 1, ... (default: 1)", "N"},
-        {"logprobs", '\0', POPT_ARG_INT, &o.logprobs, 0, "with --json: log-probability of every token, and of the N likeliest in its place", "N"},
+        {"logprobs", '\0', POPT_ARG_INT, &o.logprobs, 0,
+         "with --json: log-probability of every token, and of the N likeliest in its place", "N"},
         {"no-special-tokens", '\0', POPT_ARG_NONE, &o.no_special, 0,
          "take the prompt as plain text: nothing put around it, special tokens not recognised", NULL},
         CLI_COMMON_OPTIONS(&o.common),
@@ -260,15 +272,20 @@ int cmd_generate(int argc, const char **argv) {
     int code = CLI_FAILED;
     poptContext ctx = cli_parse(
         argc, argv, table, "[OPTIONS] MODEL",
-        "Continues prompts with a model directory or GGUF file, printing text as it comes. Without sampling options the model's\n"
-        "generation_config.json decides, and without that file the likeliest token is taken each time; giving --temperature,\n"
+        "Continues prompts with a model directory or GGUF file, printing text as it comes. Without sampling options "
+        "the model's\n"
+        "generation_config.json decides, and without that file the likeliest token is taken each time; giving "
+        "--temperature,\n"
         "--top-k, --top-p, --min-p or --typical-p switches sampling on. The same seed gives the same text.",
         "  sluice generate run/model --prompt \"In the beginning\" --temperature 0.8 --top-p 0.95 --seed 1", &code);
     if (!ctx) return code;
     const char *path = poptGetArg(ctx);
-    if (!path) code = cli_usage(argv[0], "which model? Give its directory");
-    else if (poptPeekArg(ctx)) code = cli_usage(argv[0], "one model only, found also \"%s\"", poptPeekArg(ctx));
-    else if (o.prompts && o.prompt_file) code = cli_usage(argv[0], "--prompt and --prompt-file exclude each other");
+    if (!path)
+        code = cli_usage(argv[0], "which model? Give its directory");
+    else if (poptPeekArg(ctx))
+        code = cli_usage(argv[0], "one model only, found also \"%s\"", poptPeekArg(ctx));
+    else if (o.prompts && o.prompt_file)
+        code = cli_usage(argv[0], "--prompt and --prompt-file exclude each other");
     else if ((code = check_options(&o)) == CLI_OK && (code = cli_start(&o.common)) == CLI_OK) {
         sluice_error err = {0};
         sluice_model *model = NULL;

@@ -8,10 +8,13 @@ int cli_sampling_check(const char *command, const cli_sampling *s) {
     sluice_kv_dtype dtype;
     if (s->max_new_tokens != CLI_UNSET_INT && s->max_new_tokens < 1)
         return cli_usage(command, "--max-new-tokens: found %lld, expected >= 1", s->max_new_tokens);
-    if (s->context != CLI_UNSET_INT && s->context < 1) return cli_usage(command, "--context: found %d, expected >= 1", s->context);
-    if (s->top_k != CLI_UNSET_INT && s->top_k < 0) return cli_usage(command, "--top-k: found %d, expected >= 0", s->top_k);
+    if (s->context != CLI_UNSET_INT && s->context < 1)
+        return cli_usage(command, "--context: found %d, expected >= 1", s->context);
+    if (s->top_k != CLI_UNSET_INT && s->top_k < 0)
+        return cli_usage(command, "--top-k: found %d, expected >= 0", s->top_k);
     if (s->seed < 0) return cli_usage(command, "--seed: found %lld, expected >= 0", s->seed);
-    if (s->greedy && s->temperature != CLI_UNSET) return cli_usage(command, "--greedy and --temperature exclude each other");
+    if (s->greedy && s->temperature != CLI_UNSET)
+        return cli_usage(command, "--greedy and --temperature exclude each other");
     for (int i = 0; i < cli_num_stops(s); i++)
         if (!*s->stops[i]) return cli_usage(command, "--stop: found an empty text");
     if (s->cache_dtype && !sluice_kv_dtype_parse(&dtype, s->cache_dtype))
@@ -31,8 +34,8 @@ static void override(double *value, double given) {
 
 void cli_sampling_apply(const cli_sampling *s, sluice_generation_config *defaults, sluice_generate_params *out) {
     sluice_sampling_params *p = &defaults->sampling;
-    bool asked = s->temperature != CLI_UNSET || s->top_k != CLI_UNSET_INT || s->top_p != CLI_UNSET || s->min_p != CLI_UNSET ||
-                 s->typical_p != CLI_UNSET;
+    bool asked = s->temperature != CLI_UNSET || s->top_k != CLI_UNSET_INT || s->top_p != CLI_UNSET ||
+                 s->min_p != CLI_UNSET || s->typical_p != CLI_UNSET;
     if (asked && p->temperature == 0) p->temperature = 1;
     override(&p->temperature, s->temperature);
     override(&p->top_p, s->top_p);
@@ -61,15 +64,18 @@ void cli_add_eos(sluice_generation_config *defaults, const sluice_tokenizer *tok
 
 void cli_session_params(const cli_sampling *s, const sluice_config *config, sluice_session_params *out) {
     *out = sluice_session_params_default();
-    if (s->context != CLI_UNSET_INT) out->capacity = s->context;
-    else out->capacity = config->max_position_embeddings;
+    if (s->context != CLI_UNSET_INT)
+        out->capacity = s->context;
+    else
+        out->capacity = config->max_position_embeddings;
     if (s->cache_dtype) sluice_kv_dtype_parse(&out->cache_dtype, s->cache_dtype);
 }
 
 void cli_print_plan(const sluice_config *config, const sluice_session_params *params) {
     char bytes[32];
     sluice__format_bytes(bytes, (double)sluice_session_cache_bytes(config, params) * params->num_sequences);
-    fprintf(stderr, "context %d tokens, cache of %s in %s when full", params->capacity, bytes, sluice_kv_dtype_name(params->cache_dtype));
+    fprintf(stderr, "context %d tokens, cache of %s in %s when full", params->capacity, bytes,
+            sluice_kv_dtype_name(params->cache_dtype));
     if (params->num_sequences > 1) fprintf(stderr, ", %d sequences", params->num_sequences);
     fputc('\n', stderr);
 }

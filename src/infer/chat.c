@@ -59,7 +59,8 @@ static sluice_status begin(sluice_chat *c, sluice_error *err) {
 }
 
 sluice_status sluice_chat_new(sluice_chat **out, const sluice_model *model, const sluice_tokenizer *tokenizer,
-                              const sluice_chat_template *chat_template, const sluice_chat_params *params, sluice_error *err) {
+                              const sluice_chat_template *chat_template, const sluice_chat_params *params,
+                              sluice_error *err) {
     *out = NULL;
     sluice_chat_params p = params ? *params : sluice_chat_params_default();
     sluice_chat *c = sluice__calloc(1, sizeof *c, SLUICE__MEM_OTHER);
@@ -73,8 +74,10 @@ sluice_status sluice_chat_new(sluice_chat **out, const sluice_model *model, cons
     if (st == SLUICE_OK) st = sluice_session_new(&c->session, model, &p.session, err);
     bool stateful = st == SLUICE_OK && sluice__cache_state_bytes(c->session->cache) > 0;
     if (stateful && p.snapshot_bytes > 0) st = sluice_snapshots_new(&c->snapshots, model, p.snapshot_bytes, err);
-    if (st == SLUICE_OK) *out = c;
-    else sluice_chat_free(c);
+    if (st == SLUICE_OK)
+        *out = c;
+    else
+        sluice_chat_free(c);
     return st;
 }
 
@@ -99,7 +102,8 @@ sluice_status sluice_chat_add_json(sluice_chat *c, const char *message, sluice_e
 }
 
 void sluice_chat_reset(sluice_chat *c) {
-    while (json_array_size(c->messages) > (c->system ? 1 : 0)) json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    while (json_array_size(c->messages) > (c->system ? 1 : 0))
+        json_array_remove(c->messages, json_array_size(c->messages) - 1);
 }
 
 bool sluice_chat_undo(sluice_chat *c) {
@@ -131,7 +135,9 @@ static sluice_status render(const sluice_chat *c, bool add_generation_prompt, sl
     return st;
 }
 
-sluice_status sluice_chat_prompt(const sluice_chat *c, sluice_text *out, sluice_error *err) { return render(c, true, out, err); }
+sluice_status sluice_chat_prompt(const sluice_chat *c, sluice_text *out, sluice_error *err) {
+    return render(c, true, out, err);
+}
 
 /* ---- answers ---- */
 
@@ -152,7 +158,8 @@ static int on_step(void *user, const sluice_step *step) {
     listener *l = user;
     const sluice_generate_params *g = &l->p->generate;
     size_t before = l->out->text.size;
-    bool enough = (g->on_token && g->on_token(g->user, step->token, step->logprob)) || (g->on_step && g->on_step(g->user, step));
+    bool enough =
+        (g->on_token && g->on_token(g->user, step->token, step->logprob)) || (g->on_step && g->on_step(g->user, step));
     l->st = sluice_stream_push(l->stream, step->token, &l->out->text, &l->out->stopped_by_text, l->err);
     return l->st != SLUICE_OK || show(l, before) || l->out->stopped_by_text || enough;
 }
@@ -170,7 +177,8 @@ static sluice_status keep_messages(sluice_chat *c, const sluice_ids *prompt, int
     sluice_error full = {0};
     int64_t same = 0, n = (int64_t)prompt->count - 1;
     sluice_status st = render(c, false, &text, err);
-    if (st == SLUICE_OK) st = sluice_tokenizer_encode(c->tokenizer, text.data, text.size, SLUICE_ENCODE_PARSE_SPECIAL, &ids, err);
+    if (st == SLUICE_OK)
+        st = sluice_tokenizer_encode(c->tokenizer, text.data, text.size, SLUICE_ENCODE_PARSE_SPECIAL, &ids, err);
     while (same < n && same < (int64_t)ids.count && ids.data[same] == prompt->data[same]) same++;
     sluice_ids_free(&ids);
     sluice_text_free(&text);
@@ -192,7 +200,8 @@ static sluice_status generate(sluice_chat *c, const sluice_ids *prompt, listener
     g.cancelled = on_cancel;
     g.user = l;
     if (n > sluice_session_capacity(c->session))
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the conversation has %lld tokens, the context %d: begin anew or make it larger",
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "the conversation has %lld tokens, the context %d: begin anew or make it larger",
                             (long long)n, sluice_session_capacity(c->session));
     if (c->snapshots) SLUICE__TRY(keep_messages(c, prompt, &reused, err));
     SLUICE__TRY(sluice_session_reuse(c->session, prompt->data, n, &kept, err));
@@ -207,15 +216,18 @@ static sluice_status generate(sluice_chat *c, const sluice_ids *prompt, listener
     return l->st;
 }
 
-sluice_status sluice_chat_answer(sluice_chat *c, const sluice_answer_params *params, sluice_answer *out, sluice_error *err) {
+sluice_status sluice_chat_answer(sluice_chat *c, const sluice_answer_params *params, sluice_answer *out,
+                                 sluice_error *err) {
     sluice_answer_params p = params ? *params : sluice_answer_params_default();
     sluice_text prompt = {0};
     sluice_ids ids = {0};
     *out = (sluice_answer){0};
     listener l = {.p = &p, .out = out, .err = err};
     sluice_status st = sluice_chat_prompt(c, &prompt, err);
-    if (st == SLUICE_OK) st = sluice_tokenizer_encode(c->tokenizer, prompt.data, prompt.size, SLUICE_ENCODE_PARSE_SPECIAL, &ids, err);
-    if (st == SLUICE_OK && !ids.count) st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "the conversation renders to an empty prompt");
+    if (st == SLUICE_OK)
+        st = sluice_tokenizer_encode(c->tokenizer, prompt.data, prompt.size, SLUICE_ENCODE_PARSE_SPECIAL, &ids, err);
+    if (st == SLUICE_OK && !ids.count)
+        st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "the conversation renders to an empty prompt");
     if (st == SLUICE_OK) st = sluice_stream_new(&l.stream, c->tokenizer, p.stops, p.num_stops, true, err);
     if (st == SLUICE_OK) st = generate(c, &ids, &l, err);
     size_t before = out->text.size;

@@ -54,8 +54,8 @@ static sluice_status decode(const decoder *d, sluice_error *err) {
     while (out->count < p->max_new_tokens) {
         int32_t token;
         double logprob;
-        SLUICE__TRY(sluice_sampler_pick(d->sampler, d->logits, d->history, d->n + out->count, (uint64_t)out->count, &token,
-                                        &logprob, err));
+        SLUICE__TRY(sluice_sampler_pick(d->sampler, d->logits, d->history, d->n + out->count, (uint64_t)out->count,
+                                        &token, &logprob, err));
         if (is_end(p, token)) {
             out->stop = SLUICE_STOP_EOS;
             break;
@@ -91,7 +91,8 @@ static sluice_status prefill(const decoder *d, const int32_t *prompt, int64_t n,
     return SLUICE_OK;
 }
 
-static sluice_status check(const sluice_session *s, const sluice_generate_params *p, int64_t n, int64_t *room, sluice_error *err) {
+static sluice_status check(const sluice_session *s, const sluice_generate_params *p, int64_t n, int64_t *room,
+                           sluice_error *err) {
     int vocab = sluice_model_config(s->model)->vocab_size;
     if (p->max_new_tokens < 0)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "max_new_tokens: found %lld, expected >= 0",
@@ -119,8 +120,8 @@ static sluice_status allocate(decoder *d, int64_t most, sluice_error *err) {
     return sluice__no_memory(err, (size_t)(d->n + most) * sizeof *d->history, "generation");
 }
 
-sluice_status sluice_generate(sluice_session *s, const int32_t *prompt, int64_t n,
-                              const sluice_generate_params *params, sluice_generation *out, sluice_error *err) {
+sluice_status sluice_generate(sluice_session *s, const int32_t *prompt, int64_t n, const sluice_generate_params *params,
+                              sluice_generation *out, sluice_error *err) {
     *out = (sluice_generation){0};
     sluice_generate_params p = params ? *params : sluice_generate_params_default();
     int64_t room = 0, held = sluice_session_length(s);

@@ -64,7 +64,7 @@ static uint64_t hash_weights(const sluice_model *model, uint64_t h, float *row) 
     h = hash_stack(h, w->head, row);
     for (int i = 0; i < sluice_model_config(model)->num_hidden_layers; i++) {
         const sluice__layer_stacks *s = &w->layers[i].stacks;
-        const sluice__stack stacks[] = {s->qkvg, s->o_proj, s->delta_in, s->delta_out, s->gate_up,
+        const sluice__stack stacks[] = {s->qkvg, s->o_proj, s->delta_in,       s->delta_out,  s->gate_up,
                                         s->down, s->router, s->expert_gate_up, s->expert_down};
         for (size_t j = 0; j < sizeof stacks / sizeof *stacks; j++) h = hash_stack(h, stacks[j], row);
     }
@@ -84,8 +84,13 @@ static sluice_status hash_model(const sluice_model *model, uint64_t *out, sluice
     h = hash_words(h, &c->rms_norm_eps, sizeof c->rms_norm_eps);
     for (int i = 0; i < c->num_hidden_layers; i++) {
         const sluice_layer_spec *s = &c->layers[i];
-        const double numbers[] = {s->rope.enabled ? s->rope.theta : 0, s->rope.rotary_dim, s->rope.type,  s->rope.factor,
-                                  s->sliding_window,                   s->num_attention_heads, s->num_key_value_heads,
+        const double numbers[] = {s->rope.enabled ? s->rope.theta : 0,
+                                  s->rope.rotary_dim,
+                                  s->rope.type,
+                                  s->rope.factor,
+                                  s->sliding_window,
+                                  s->num_attention_heads,
+                                  s->num_key_value_heads,
                                   (double)s->attention_scale};
         h = hash_words(h, numbers, sizeof numbers);
     }
@@ -111,10 +116,15 @@ sluice_status sluice_session_save(const sluice_session *s, const char *path, con
     if (!sluice__cache_is_whole(s->cache))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: the session was cut and has evaluated nothing since", path);
     size_t length = (size_t)sluice_session_length(s);
-    head h = {.version = VERSION, .dtype = (uint32_t)s->dtype, .length = length, .note = note ? strlen(note) : 0,
-              .token_bytes = sluice__cache_token_bytes(s->cache), .state_bytes = sluice__cache_state_bytes(s->cache)};
+    head h = {.version = VERSION,
+              .dtype = (uint32_t)s->dtype,
+              .length = length,
+              .note = note ? strlen(note) : 0,
+              .token_bytes = sluice__cache_token_bytes(s->cache),
+              .state_bytes = sluice__cache_state_bytes(s->cache)};
     memcpy(h.magic, MAGIC, sizeof h.magic);
-    if (h.note > MAX_NOTE) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: a note of %llu bytes", path, (unsigned long long)h.note);
+    if (h.note > MAX_NOTE)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: a note of %llu bytes", path, (unsigned long long)h.note);
     SLUICE__TRY(hash_model(s->model, &h.model, err));
     size_t tokens = length * h.token_bytes, states = h.state_bytes;
     char *bytes = sluice__calloc(tokens + states + 1, 1, SLUICE__MEM_CACHE);
@@ -150,7 +160,8 @@ typedef struct parts {
 } parts;
 
 /* Whether the head's sizes add up to the file's. */
-static sluice_status find_parts(parts *p, const sluice_session *s, const sluice__map *map, const char *path, sluice_error *err) {
+static sluice_status find_parts(parts *p, const sluice_session *s, const sluice__map *map, const char *path,
+                                sluice_error *err) {
     if (map->size < sizeof p->h + 8 || memcmp(map->data, MAGIC, sizeof MAGIC) != 0)
         return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: not a session file", path);
     memcpy(&p->h, map->data, sizeof p->h);
@@ -165,7 +176,8 @@ static sluice_status find_parts(parts *p, const sluice_session *s, const sluice_
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: %llu tokens do not fit the context of %d", path,
                             (unsigned long long)h->length, s->capacity);
     if (h->token_bytes != sluice__cache_token_bytes(s->cache) || h->state_bytes != sluice__cache_state_bytes(s->cache))
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: written for another model (bytes of a token and of states differ)", path);
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "%s: written for another model (bytes of a token and of states differ)", path);
     size_t tokens = sluice__mul_size((size_t)h->length, (size_t)h->token_bytes);
     size_t rest = map->size - sizeof *h - 8, ids = (size_t)h->length * sizeof(int32_t);
     if (h->note > MAX_NOTE || tokens > rest || ids > rest - tokens || h->note > rest - tokens - ids ||
@@ -182,7 +194,8 @@ static sluice_status find_parts(parts *p, const sluice_session *s, const sluice_
 static sluice_status check_content(const parts *p, const sluice_session *s, const char *path, sluice_error *err) {
     uint64_t model, stored, h = hash_words(1, &p->h, sizeof p->h);
     SLUICE__TRY(hash_model(s->model, &model, err));
-    if (p->h.model != model) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: written for another model (its hash differs)", path);
+    if (p->h.model != model)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: written for another model (its hash differs)", path);
     h = hash_words(h, p->ids, (size_t)(p->note - p->ids));
     h = hash_words(h, p->note, (size_t)p->h.note);
     h = hash_words(h, p->tokens, (size_t)(p->states - p->tokens));

@@ -23,8 +23,8 @@ void sluice_stream_free(sluice_stream *s) {
     sluice__free(s);
 }
 
-sluice_status sluice_stream_new(sluice_stream **out, const sluice_tokenizer *tok, const char *const *stops, int num_stops,
-                                bool skip_special, sluice_error *err) {
+sluice_status sluice_stream_new(sluice_stream **out, const sluice_tokenizer *tok, const char *const *stops,
+                                int num_stops, bool skip_special, sluice_error *err) {
     *out = NULL;
     for (int i = 0; i < num_stops; i++)
         if (!*stops[i] || sluice__utf8_valid_prefix(stops[i], strlen(stops[i])) != strlen(stops[i]))

@@ -30,9 +30,12 @@ void sluice_kv_load_ref(float *y, const void *x, sluice_kv_dtype dtype, int64_t 
 void sluice__kv_load(float *y, const void *x, sluice_kv_dtype dtype, int64_t count) {
 #if defined(__x86_64__)
     unsigned cpu = sluice_cpu_flags();
-    if (cpu & SLUICE_CPU_AVX512) sluice_kv_load_avx512(y, x, dtype, count);
-    else if (cpu & SLUICE_CPU_AVX2) sluice_kv_load_avx2(y, x, dtype, count);
-    else sluice_kv_load_ref(y, x, dtype, count);
+    if (cpu & SLUICE_CPU_AVX512)
+        sluice_kv_load_avx512(y, x, dtype, count);
+    else if (cpu & SLUICE_CPU_AVX2)
+        sluice_kv_load_avx2(y, x, dtype, count);
+    else
+        sluice_kv_load_ref(y, x, dtype, count);
 #else
     sluice_kv_load_ref(y, x, dtype, count);
 #endif

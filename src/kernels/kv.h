@@ -21,7 +21,8 @@ static inline size_t sluice__kv_bytes(sluice_kv_dtype dtype, int64_t count) {
 }
 /* y = x as floats, exact.   y: [count] */
 void sluice__kv_load(float *y, const void *x, sluice_kv_dtype dtype, int64_t count);
-/* y = x in that type: nearest, ties to even; f16 saturates nothing (large values become infinite). Q8_0 as GGUF has it. */
+/* y = x in that type: nearest, ties to even; f16 saturates nothing (large values become infinite). Q8_0 as GGUF has it.
+ */
 void sluice__kv_store(void *y, const float *x, sluice_kv_dtype dtype, int64_t count);
 
 void sluice_kv_load_ref(float *y, const void *x, sluice_kv_dtype dtype, int64_t count);

@@ -32,7 +32,8 @@ sluice_status sluice_template_parse(sluice_template **out, const char *text, siz
     sluice_template *t = sluice__calloc(1, sizeof *t, SLUICE__MEM_OTHER);
     if (!t) return sluice__no_memory(err, sizeof *t, "a template");
     t->name = sluice__strdup(name);
-    jinja_run run = {.arena = &t->arena, .bytes_left = PARSE_MEMORY, .steps_left = PARSE_STEPS, .name = name, .line = 1, .err = err};
+    jinja_run run = {
+        .arena = &t->arena, .bytes_left = PARSE_MEMORY, .steps_left = PARSE_STEPS, .name = name, .line = 1, .err = err};
     t->root = t->name ? sluice__jinja_parse(&run, text, size) : NULL;
     if (t->root) {
         *out = t;
@@ -57,8 +58,15 @@ static sluice_status render(const sluice_template *t, json_t *variables, const s
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "max_steps and max_memory of a template: expected at least 1");
     jinja_arena arena = {0};
     sluice__strbuf text = {0};
-    jinja_run run = {.arena = &arena, .bytes_left = (size_t)l.max_memory, .steps_left = l.max_steps, .name = t->name,
-                     .line = 1, .now = l.now ? l.now : (int64_t)time(NULL), .out = &text, .variables = variables, .err = err};
+    jinja_run run = {.arena = &arena,
+                     .bytes_left = (size_t)l.max_memory,
+                     .steps_left = l.max_steps,
+                     .name = t->name,
+                     .line = 1,
+                     .now = l.now ? l.now : (int64_t)time(NULL),
+                     .out = &text,
+                     .variables = variables,
+                     .err = err};
     run.root = sluice__jinja_scope(&run, NULL);
     if (run.root) sluice__jinja_execute(&run, run.root, t->root->list);
     sluice_status st = run.st;
@@ -76,7 +84,8 @@ sluice_status sluice_template_render(const sluice_template *t, const char *varia
     sluice_status st = SLUICE_OK;
     if (root && !json_is_object(root))
         st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "variables of a template: expected a JSON object");
-    else st = render(t, root, limits, out, err);
+    else
+        st = render(t, root, limits, out, err);
     json_decref(root);
     return st;
 }
@@ -98,7 +107,9 @@ void sluice_chat_template_free(sluice_chat_template *t) {
     sluice__free(t);
 }
 
-bool sluice_chat_template_mentions(const sluice_chat_template *t, const char *word) { return strstr(t->text, word) != NULL; }
+bool sluice_chat_template_mentions(const sluice_chat_template *t, const char *word) {
+    return strstr(t->text, word) != NULL;
+}
 
 typedef struct sources {
     const char *plain, *with_tools;
@@ -106,7 +117,8 @@ typedef struct sources {
 } sources;
 
 /* Takes over a reference of tokens. */
-static sluice_status make(sluice_chat_template **out, const sources *from, json_t *tokens, const char *name, sluice_error *err) {
+static sluice_status make(sluice_chat_template **out, const sources *from, json_t *tokens, const char *name,
+                          sluice_error *err) {
     *out = NULL;
     sluice_chat_template *t = sluice__calloc(1, sizeof *t, SLUICE__MEM_OTHER);
     if (!t) {
@@ -149,7 +161,7 @@ sluice_status sluice_chat_template_new(sluice_chat_template **out, const char *t
 
 /* Tokens by the names that templates use; an entry is a string or an object with "content". */
 static json_t *special_tokens(const json_t *config) {
-    static const char *const names[] = {"bos_token", "eos_token",  "unk_token",  "sep_token",
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token",  "sep_token",
                                         "pad_token", "cls_token", "mask_token", NULL};
     json_t *out = json_object();
     for (int i = 0; names[i]; i++) {
@@ -172,9 +184,11 @@ static sluice_status from_config(const json_t *config, const char *path, sources
         const json_t *item = json_array_get(entry, i), *text = json_object_get(item, "template");
         const char *name = json_string_value(json_object_get(item, "name"));
         if (!name || !json_is_string(text))
-            return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: chat_template: entry %zu: expected {\"name\", \"template\"}", path, i);
+            return sluice__fail(err, SLUICE_ERR_FORMAT,
+                                "%s: chat_template: entry %zu: expected {\"name\", \"template\"}", path, i);
         if (!strcmp(name, "default")) out->plain = json_string_value(text), out->plain_size = json_string_length(text);
-        if (!strcmp(name, "tool_use")) out->with_tools = json_string_value(text), out->with_tools_size = json_string_length(text);
+        if (!strcmp(name, "tool_use"))
+            out->with_tools = json_string_value(text), out->with_tools_size = json_string_length(text);
     }
     if (entry && !json_is_null(entry) && !json_is_array(entry))
         return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: chat_template: expected a string or a list", path);
@@ -219,13 +233,17 @@ sluice_status sluice_chat_template_load(sluice_chat_template **out, const char *
     if (st == SLUICE_OK && sluice__is_file(path)) st = sluice__json_load(&config, path, err);
     if (st == SLUICE_OK) st = from_config(config, path, &from, err);
     if (st == SLUICE_OK) st = read_text(dir, "chat_template.jinja", &plain, &from.plain_size, err);
-    if (st == SLUICE_OK) st = read_text(dir, "additional_chat_templates/tool_use.jinja", &with_tools, &from.with_tools_size, err);
+    if (st == SLUICE_OK)
+        st = read_text(dir, "additional_chat_templates/tool_use.jinja", &with_tools, &from.with_tools_size, err);
     if (plain) from.plain = plain;
     if (with_tools) from.with_tools = with_tools;
     if (st == SLUICE_OK && !from.plain)
-        st = sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: no chat template: found neither chat_template.jinja nor chat_template in "
-                          "tokenizer_config.json; `sluice generate` continues plain text", dir);
-    if (st == SLUICE_OK) st = make(out, &from, special_tokens(config), plain ? "chat_template.jinja" : "chat_template", err);
+        st = sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                          "%s: no chat template: found neither chat_template.jinja nor chat_template in "
+                          "tokenizer_config.json; `sluice generate` continues plain text",
+                          dir);
+    if (st == SLUICE_OK)
+        st = make(out, &from, special_tokens(config), plain ? "chat_template.jinja" : "chat_template", err);
     sluice__free(plain);
     sluice__free(with_tools);
     json_decref(config);
@@ -250,8 +268,8 @@ static sluice_status put_json(json_t *object, const char *key, const char *text,
 }
 
 /* What transformers hands to a template. */
-static sluice_status variables_of(const sluice_chat_template *t, const char *messages, const sluice_chat_render_params *p,
-                                  json_t *all, sluice_error *err) {
+static sluice_status variables_of(const sluice_chat_template *t, const char *messages,
+                                  const sluice_chat_render_params *p, json_t *all, sluice_error *err) {
     if (t->tokens) json_object_update(all, t->tokens);
     if (p->variables) {
         json_t *more = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests in Python: reads JSON lines {"params", "logits", "history"} (null = -infinity) and answers each with {"probs"}
- * or {"error"}. */
+/* For tests in Python: reads JSON lines {"params", "logits", "history"} (null = -infinity) and answers each with
+ * {"probs"} or {"error"}. */
 #include "sluice/sampler.h"
 #include <jansson.h>
 #include <math.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversations: what is reused from turn to turn, answers that are the same as without reuse, files, and the command. */
+/* Conversations: what is reused from turn to turn, answers that are the same as without reuse, files, and the command.
+ */
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -15,20 +16,26 @@
 
 static char dir[256];
 
-static const char PLAIN[] = "{\"vocab_size\": 300, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2,"
-                            "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"max_position_embeddings\": 2048,"
-                            "\"initializer_range\": 0.3}";
-static const char HYBRID[] =
-    "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 300, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2,"
+static const char PLAIN[] =
+    "{\"vocab_size\": 300, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2,"
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"max_position_embeddings\": 2048,"
-    "\"layer_types\": [\"linear_attention\", \"full_attention\"], \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4,"
-    "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 8, \"linear_conv_kernel_dim\": 4, \"initializer_range\": 0.3,"
+    "\"initializer_range\": 0.3}";
+static const char HYBRID[] =
+    "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 300, \"hidden_size\": 32, \"intermediate_size\": 48, "
+    "\"num_hidden_layers\": 2,"
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"max_position_embeddings\": 2048,"
+    "\"layer_types\": [\"linear_attention\", \"full_attention\"], \"linear_num_key_heads\": 2, "
+    "\"linear_num_value_heads\": 4,"
+    "\"linear_key_head_dim\": 8, \"linear_value_head_dim\": 8, \"linear_conv_kernel_dim\": 4, \"initializer_range\": "
+    "0.3,"
     "\"rms_norm_eps\": 1e-6, \"attn_output_gate\": true,"
     "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000, \"partial_rotary_factor\": 0.25}}";
 /* Thoughts of earlier turns go, as in Qwen's templates. */
-static const char TEMPLATE[] = "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and not loop.last and '</think>' in m.content %}"
-                               "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}</{{ m.role }}>\n{% endfor %}"
-                               "{% if add_generation_prompt %}<assistant>{% if enable_thinking is defined and enable_thinking %}think {% endif %}{% endif %}";
+static const char TEMPLATE[] =
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and not loop.last and '</think>' in m.content %}"
+    "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}</{{ m.role }}>\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% if enable_thinking is defined and enable_thinking %}think {% endif "
+    "%}{% endif %}";
 
 static sluice_model *model_of(const char *text) {
     sluice_error err = {0};
@@ -234,7 +241,10 @@ static void every_end_token_is_known(void **state) {
         int count;
         int32_t ids[3];
     } cases[] = {{"\"eos_token_id\": [3, 5]", NULL, 2, {3, 5}},
-                 {"\"eos_token_id\": [3, 5]", "{\"eos_token_id\": [1, 2, 9], \"do_sample\": true, \"typical_p\": 0.5}", 3, {1, 2, 9}},
+                 {"\"eos_token_id\": [3, 5]",
+                  "{\"eos_token_id\": [1, 2, 9], \"do_sample\": true, \"typical_p\": 0.5}",
+                  3,
+                  {1, 2, 9}},
                  {"\"eos_token_id\": 7", "{\"max_new_tokens\": 5}", 1, {7}}};
     sluice_error err = {0};
     sluice_generation_config g;
@@ -247,7 +257,8 @@ static void every_end_token_is_known(void **state) {
         assert_ok_err(sluice_config_parse(&config, text, "config.json", &err), &err);
         snprintf(path, sizeof path, "%s/generation_config.json", where);
         remove(path);
-        if (cases[i].generation) assert_ok_err(sluice__write_file(path, cases[i].generation, strlen(cases[i].generation), &err), &err);
+        if (cases[i].generation)
+            assert_ok_err(sluice__write_file(path, cases[i].generation, strlen(cases[i].generation), &err), &err);
         assert_ok_err(sluice_generation_config_load(&g, where, &config, &err), &err);
         assert_int_equal(g.num_eos, cases[i].count);
         assert_memory_equal(g.eos_ids, cases[i].ids, (size_t)g.num_eos * sizeof *g.eos_ids);
@@ -263,7 +274,8 @@ static void run(const char *before, const char *arguments, int code, const char 
     snprintf(command, sizeof command, "%s %s %s;", before, SLUICE_PROGRAM, arguments);
     int found = test_run(command, &output);
     if (found != code || (mention && !strstr(output, mention)))
-        fail_msg("%s\nexit code %d, expected %d, and \"%s\" in: %s", command, found, code, mention ? mention : "", output);
+        fail_msg("%s\nexit code %d, expected %d, and \"%s\" in: %s", command, found, code, mention ? mention : "",
+                 output);
     free(output);
 }
 
@@ -288,7 +300,8 @@ static void commands_do_what_they_say(void **state) {
     run("", line, 2, "maybe");
     snprintf(line, sizeof line, "chat -q -p cat --load %s/config.json %s", dir, dir);
     run("", line, 1, "not a session file");
-    snprintf(line, sizeof line, "generate -q -p cat -p dog -n 4 --temperature 1 --num-return-sequences 2 --logprobs 2 --json %s", dir);
+    snprintf(line, sizeof line,
+             "generate -q -p cat -p dog -n 4 --temperature 1 --num-return-sequences 2 --logprobs 2 --json %s", dir);
     run("", line, 0, "\"top\"");
     snprintf(line, sizeof line, "generate -q -p cat -n 4 --greedy --num-return-sequences 2 %s", dir);
     run("", line, 1, "temperature");
@@ -316,7 +329,9 @@ static void await(int terminal, char *seen, size_t room, const char *want, int t
     fail_msg("waited for \"%s\"; the end of what came: %s", want, seen + (strlen(seen) > 400 ? strlen(seen) - 400 : 0));
 }
 
-static void type(int terminal, const char *text) { assert_int_equal(write(terminal, text, strlen(text)), (ssize_t)strlen(text)); }
+static void type(int terminal, const char *text) {
+    assert_int_equal(write(terminal, text, strlen(text)), (ssize_t)strlen(text));
+}
 
 /* Ctrl-C stops the answer, not the program; the next one comes. */
 static void an_answer_can_be_interrupted(void **state) {
@@ -328,7 +343,8 @@ static void an_answer_can_be_interrupted(void **state) {
     assert_true(child >= 0);
     assert_non_null(seen);
     if (child == 0) {
-        execl(SLUICE_PROGRAM, "sluice", "chat", "--ignore-eos", "-n", "200000", "--context", "300000", "--greedy", dir, (char *)NULL);
+        execl(SLUICE_PROGRAM, "sluice", "chat", "--ignore-eos", "-n", "200000", "--context", "300000", "--greedy", dir,
+              (char *)NULL);
         _exit(127);
     }
     await(terminal, seen, ROOM, "> ", 1);
@@ -359,15 +375,19 @@ static void the_example_talks(void **state) {
 static void sequences_have_seeds_of_their_own(void **state) {
     (void)state;
     char line[1000], *all, *one;
-    snprintf(line, sizeof line, "%s generate -q -p 'the cat' -n 8 --temperature 1 --seed 5 --num-return-sequences 3 --json %s;", SLUICE_PROGRAM, dir);
+    snprintf(line, sizeof line,
+             "%s generate -q -p 'the cat' -n 8 --temperature 1 --seed 5 --num-return-sequences 3 --json %s;",
+             SLUICE_PROGRAM, dir);
     assert_int_equal(test_run(line, &all), 0);
     json_t *root = json_loads(all, 0, NULL), *results = json_object_get(root, "results");
     assert_int_equal(json_array_size(results), 3);
     for (int i = 0; i < 3; i++) {
-        snprintf(line, sizeof line, "%s generate -q -p 'the cat' -n 8 --temperature 1 --seed %d --json %s;", SLUICE_PROGRAM, 5 + i, dir);
+        snprintf(line, sizeof line, "%s generate -q -p 'the cat' -n 8 --temperature 1 --seed %d --json %s;",
+                 SLUICE_PROGRAM, 5 + i, dir);
         assert_int_equal(test_run(line, &one), 0);
         json_t *alone = json_loads(one, 0, NULL);
-        assert_true(json_equal(json_object_get(alone, "tokens"), json_object_get(json_array_get(results, (size_t)i), "tokens")));
+        assert_true(json_equal(json_object_get(alone, "tokens"),
+                               json_object_get(json_array_get(results, (size_t)i), "tokens")));
         json_decref(alone);
         free(one);
     }

@@ -12,14 +12,17 @@
 enum { V = 64, N = 150 };
 static const float SPLIT_TOLERANCE = 1e-4f; /* logits of about 3; float32 sums in another order */
 
-static const char PLAIN[] = "{\"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 3,"
-                            "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32,"
-                            "\"initializer_range\": 0.3, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}";
+static const char PLAIN[] =
+    "{\"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 3,"
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32,"
+    "\"initializer_range\": 0.3, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}";
 static const char HYBRID[] =
-    "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 4,"
+    "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, "
+    "\"num_hidden_layers\": 4,"
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"max_position_embeddings\": 512,"
     "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\", \"full_attention\"],"
-    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, \"linear_value_head_dim\": 8,"
+    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
+    "\"linear_value_head_dim\": 8,"
     "\"linear_conv_kernel_dim\": 4, \"initializer_range\": 0.3, \"rms_norm_eps\": 1e-6, \"attn_output_gate\": true,"
     "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000, \"partial_rotary_factor\": 0.25}}";
 
@@ -41,7 +44,8 @@ static void make_ids(int32_t *ids, int n, uint64_t seed) {
 static sluice_session *session_of(const sluice_model *model, int chunk, int sequences, sluice_kv_dtype dtype) {
     sluice_error err = {0};
     sluice_session *s;
-    sluice_session_params p = {.capacity = 400, .prefill_chunk = chunk, .num_sequences = sequences, .cache_dtype = dtype};
+    sluice_session_params p = {
+        .capacity = 400, .prefill_chunk = chunk, .num_sequences = sequences, .cache_dtype = dtype};
     assert_ok_err(sluice_session_new(&s, model, &p, &err), &err);
     return s;
 }
@@ -100,8 +104,9 @@ static void small_types_take_less(void **state) {
 
 static void heads_that_are_no_blocks_are_refused(void **state) {
     (void)state;
-    static const char odd[] = "{\"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 1,"
-                              "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8}";
+    static const char odd[] =
+        "{\"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 1,"
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8}";
     sluice_model *model = model_of(odd, 1);
     sluice_session_params p = {.capacity = 10, .prefill_chunk = 5, .cache_dtype = SLUICE_KV_Q8_0};
     sluice_error err = {0};
@@ -178,7 +183,8 @@ static void saved_sessions_go_on_bit_for_bit(void **state) {
     for (int kind = 0; kind < 2; kind++)
         for (int dtype = 0; dtype < 4; dtype++) {
             sluice_model *model = model_of(kind ? HYBRID : PLAIN, 6);
-            sluice_session *s = session_of(model, 32, 1, (sluice_kv_dtype)dtype), *again = session_of(model, 32, 2, (sluice_kv_dtype)dtype);
+            sluice_session *s = session_of(model, 32, 1, (sluice_kv_dtype)dtype),
+                           *again = session_of(model, 32, 2, (sluice_kv_dtype)dtype);
             int32_t ids[N];
             float want[V], got[V];
             sluice_text note = {0};

@@ -29,7 +29,8 @@ static sluice_text stream(const sluice_ids *ids, const char *const *stops, int n
     for (size_t i = 0; i < ids->count; i++) {
         size_t before = out.size;
         assert_ok_err(sluice_stream_push(s, ids->data[i], &out, stopped, &err), &err);
-        if (out.size > before) assert_int_equal(sluice__utf8_valid_prefix(out.data + before, out.size - before), out.size - before);
+        if (out.size > before)
+            assert_int_equal(sluice__utf8_valid_prefix(out.data + before, out.size - before), out.size - before);
     }
     assert_ok_err(sluice_stream_finish(s, &out, &err), &err);
     sluice_stream_free(s);
@@ -50,7 +51,8 @@ static void check(const char *text, const char *const *stops, int n, const char 
 
 static void stop_strings_end_the_text(void **state) {
     (void)state;
-    static const char *const one[] = {"dog"}, *const two[] = {"t on", "sat"}, *const inner[] = {"aab"}, *const wide[] = {"日本"};
+    static const char *const one[] = {"dog"}, *const two[] = {"t on", "sat"}, *const inner[] = {"aab"},
+                             *const wide[] = {"日本"};
     check("the cat sat on the mat and the dog sat", one, 1, "the cat sat on the mat and the ", true);
     check("the cat sat on the mat", two, 2, "the cat ", true);
     check("the cat", one, 1, "the cat", false);

@@ -26,10 +26,15 @@ static float *numbers(int64_t n, uint64_t stream) {
 static void check(sluice_attention_params p, sluice_kv_dtype dtype) {
     int64_t q_rows = (int64_t)p.batch * p.q_len * p.num_heads, kv_rows = (int64_t)p.batch * p.kv_len * p.num_kv_heads;
     size_t head = sluice__kv_bytes(dtype, p.head_dim);
-    problem x = {.p = p, .q = numbers(q_rows * p.head_dim, 1), .k = numbers(kv_rows * p.head_dim, 2),
-                 .v = numbers(kv_rows * p.head_dim, 3), .gate = numbers(q_rows * p.head_dim, 4),
-                 .want = numbers(q_rows * p.head_dim, 5), .got = numbers(q_rows * p.head_dim, 6),
-                 .typed_k = malloc((size_t)kv_rows * head), .typed_v = malloc((size_t)kv_rows * head)};
+    problem x = {.p = p,
+                 .q = numbers(q_rows * p.head_dim, 1),
+                 .k = numbers(kv_rows * p.head_dim, 2),
+                 .v = numbers(kv_rows * p.head_dim, 3),
+                 .gate = numbers(q_rows * p.head_dim, 4),
+                 .want = numbers(q_rows * p.head_dim, 5),
+                 .got = numbers(q_rows * p.head_dim, 6),
+                 .typed_k = malloc((size_t)kv_rows * head),
+                 .typed_v = malloc((size_t)kv_rows * head)};
     sluice_error err = {0};
     for (int64_t r = 0; r < kv_rows; r++) {
         sluice__kv_store(x.typed_k + (size_t)r * head, x.k + r * p.head_dim, dtype, p.head_dim);
@@ -39,30 +44,41 @@ static void check(sluice_attention_params p, sluice_kv_dtype dtype) {
     }
     sluice_strided none = {0}, gate = p.gated ? (sluice_strided){.data = x.gate} : none;
     int64_t token = (int64_t)head * p.num_kv_heads;
-    sluice__kv k = {x.typed_k, token * p.kv_len, token, (int64_t)head, dtype}, v = {x.typed_v, token * p.kv_len, token, (int64_t)head, dtype};
+    sluice__kv k = {x.typed_k, token * p.kv_len, token, (int64_t)head, dtype},
+               v = {x.typed_v, token * p.kv_len, token, (int64_t)head, dtype};
     assert_ok_err(sluice_attention_forward(&p, (sluice_strided){.data = x.q}, (sluice_strided){.data = x.k},
-                                           (sluice_strided){.data = x.v}, gate, (sluice_strided){.data = x.want}, none, NULL, NULL, &err), &err);
-    assert_ok_err(sluice__attention_forward_kv(&p, (sluice_strided){.data = x.q}, &k, &v, gate, (sluice_strided){.data = x.got}, none, NULL,
-                                               NULL, &err), &err);
+                                           (sluice_strided){.data = x.v}, gate, (sluice_strided){.data = x.want}, none,
+                                           NULL, NULL, &err),
+                  &err);
+    assert_ok_err(sluice__attention_forward_kv(&p, (sluice_strided){.data = x.q}, &k, &v, gate,
+                                               (sluice_strided){.data = x.got}, none, NULL, NULL, &err),
+                  &err);
     for (int64_t i = 0; i < q_rows * p.head_dim; i++)
         if (!(fabsf(x.want[i] - x.got[i]) <= TOLERANCE))
-            fail_msg("dtype %d, q_len %d, kv_len %d, window %d: element %lld: %g against %g", dtype, p.q_len, p.kv_len, p.window,
-                     (long long)i, (double)x.got[i], (double)x.want[i]);
+            fail_msg("dtype %d, q_len %d, kv_len %d, window %d: element %lld: %g against %g", dtype, p.q_len, p.kv_len,
+                     p.window, (long long)i, (double)x.got[i], (double)x.want[i]);
     free(x.q), free(x.k), free(x.v), free(x.gate), free(x.want), free(x.got), free(x.typed_k), free(x.typed_v);
 }
 
 static void types_give_what_their_values_give(void **state) {
     (void)state;
-    static const int lengths[][2] = {{1, 1}, {1, 300}, {1, 1025}, {3, 70}, {8, 513}, {9, 9}, {40, 333}, {130, 130}, {200, 700}};
+    static const int lengths[][2] = {{1, 1}, {1, 300},  {1, 1025},  {3, 70},   {8, 513},
+                                     {9, 9}, {40, 333}, {130, 130}, {200, 700}};
     for (int cpu = 0; cpu < 3; cpu++) {
         static const char *const levels[] = {"ref", "avx2", "avx512"};
         sluice_error err = {0};
         if (sluice_cpu_select(levels[cpu], &err) != SLUICE_OK) continue;
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
             for (int dtype = SLUICE_KV_F32; dtype <= SLUICE_KV_Q8_0; dtype++) {
-                sluice_attention_params p = {.batch = 1 + (int)(i % 2), .q_len = lengths[i][0], .kv_len = lengths[i][1], .num_heads = 4,
-                                             .num_kv_heads = 2, .head_dim = i % 3 == 1 ? 96 : 64, .scale = 0.125f,
-                                             .window = i % 4 == 3 ? 50 : 0, .gated = i % 2 == 0};
+                sluice_attention_params p = {.batch = 1 + (int)(i % 2),
+                                             .q_len = lengths[i][0],
+                                             .kv_len = lengths[i][1],
+                                             .num_heads = 4,
+                                             .num_kv_heads = 2,
+                                             .head_dim = i % 3 == 1 ? 96 : 64,
+                                             .scale = 0.125f,
+                                             .window = i % 4 == 3 ? 50 : 0,
+                                             .gated = i % 2 == 0};
                 check(p, (sluice_kv_dtype)dtype);
                 p.head_dim = 40;
                 if (dtype != SLUICE_KV_Q8_0) check(p, (sluice_kv_dtype)dtype);

@@ -43,7 +43,8 @@ static char *variables_of(json_t *all, json_t *one) {
     json_t *v = json_deep_copy(json_object_get(one, "variables"));
     if (!v) return json_dumps(json_object_get(all, "variables"), 0);
     json_t *list = json_object_get(all, "conversations");
-    json_object_set(v, "messages", json_array_get(list, (size_t)json_integer_value(json_object_get(one, "conversation"))));
+    json_object_set(v, "messages",
+                    json_array_get(list, (size_t)json_integer_value(json_object_get(one, "conversation"))));
     json_t *tools = json_is_true(json_object_get(one, "tools")) ? json_object_get(all, "tools") : json_null();
     json_object_set(v, "tools", tools);
     char *text = json_dumps(v, 0);
@@ -65,7 +66,8 @@ static void recorded_texts_come_out(void **state) {
         const char *file = json_string_value(json_object_get(one, "file"));
         char *text = file ? template_file(file) : NULL, *variables = variables_of(all, one);
         json_t *want = json_object_get(one, "text");
-        sluice_status st = render(text ? text : json_string_value(json_object_get(one, "template")), variables, &out, &err);
+        sluice_status st =
+            render(text ? text : json_string_value(json_object_get(one, "template")), variables, &out, &err);
         if (json_is_null(want)) {
             assert_int_equal(st, SLUICE_ERR_ARGUMENT);
             refused++;
@@ -116,16 +118,24 @@ static void what_is_refused_is_named_with_its_line(void **state) {
 
 static void budgets_hold(void **state) {
     (void)state;
-    refused("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", SLUICE_ERR_UNSUPPORTED, "too m");
-    refused("{% for a in range(99999) if a is divisibleby 7 and a is divisibleby 11 and (a ~ a ~ a ~ a)|length > 10 %}{% endfor %}" "{% for a in range(9999) %}{{ l == l and n ~ n == n|string * 2 and ([1] + l)|sort == [1, 1, 2] and l|map('string')|join == '12' }}{% endfor %}{{ 1/0 }}", SLUICE_ERR_ARGUMENT, "division");
+    refused("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", SLUICE_ERR_UNSUPPORTED,
+            "too m");
+    refused("{% for a in range(99999) if a is divisibleby 7 and a is divisibleby 11 and (a ~ a ~ a ~ a)|length > 10 "
+            "%}{% endfor %}"
+            "{% for a in range(9999) %}{{ l == l and n ~ n == n|string * 2 and ([1] + l)|sort == [1, 1, 2] and "
+            "l|map('string')|join == '12' }}{% endfor %}{{ 1/0 }}",
+            SLUICE_ERR_ARGUMENT, "division");
     refused("{{ 'x' * 99999999999 }}", SLUICE_ERR_UNSUPPORTED, "memory");
     refused("{{ [0] * 99999999999 }}", SLUICE_ERR_UNSUPPORTED, "too m");
     refused("{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}", SLUICE_ERR_UNSUPPORTED, "deep");
-    refused("{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", SLUICE_ERR_UNSUPPORTED, "memory");
+    refused("{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+            SLUICE_ERR_UNSUPPORTED, "memory");
     refused("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", SLUICE_ERR_UNSUPPORTED, "deep");
-    refused("{% set ns = namespace(l=[]) %}{% for i in range(3000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l == [ns.l] }}{{ ns.l|tojson }}",
+    refused("{% set ns = namespace(l=[]) %}{% for i in range(3000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l == "
+            "[ns.l] }}{{ ns.l|tojson }}",
             SLUICE_ERR_UNSUPPORTED, "deep");
-    refused("{% for i in range(99999) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' * 1000 }}{% endfor %}",
+    refused("{% for i in range(99999) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' * 1000 "
+            "}}{% endfor %}",
             SLUICE_ERR_UNSUPPORTED, "too m");
     refused("{{ '%9999999s' % 1 }}", SLUICE_ERR_UNSUPPORTED, "wider");
 }
@@ -166,7 +176,8 @@ static void depth_is_bounded(void **state) {
 
 static void damaged_templates_do_no_harm(void **state) {
     (void)state;
-    static const char *const files[] = {"chatml_think.jinja", "xml_tools.jinja", "headers.jinja", "alternating.jinja", "bot_tokens.jinja"};
+    static const char *const files[] = {"chatml_think.jinja", "xml_tools.jinja", "headers.jinja", "alternating.jinja",
+                                        "bot_tokens.jinja"};
     static const char pieces[] = "{}%#-+|.[]()'\"\\ \n0a,:~*/=<>_";
     sluice__rng rng = {3, 0, 0};
     sluice_template_limits limits = {.max_steps = 100000, .max_memory = 4 << 20, .now = NOW};
@@ -188,12 +199,15 @@ static void damaged_templates_do_no_harm(void **state) {
             }
         }
         if (round % 7 == 0) size = sluice__rng_below(&rng, size);
-        rendered += render_limited(text, size,
-                                   "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
-                                   "\"<think>a</think>b\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": [1]}}}]},"
-                                   "{\"role\": \"tool\", \"content\": \"r\"}], \"tools\": [{\"function\": {\"name\": \"f\"}}],"
-                                   "\"add_generation_prompt\": true, \"bos_token\": \"<s>\"}",
-                                   &limits, &out, &err) == SLUICE_OK;
+        rendered +=
+            render_limited(
+                text, size,
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+                "\"<think>a</think>b\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": "
+                "[1]}}}]},"
+                "{\"role\": \"tool\", \"content\": \"r\"}], \"tools\": [{\"function\": {\"name\": \"f\"}}],"
+                "\"add_generation_prompt\": true, \"bos_token\": \"<s>\"}",
+                &limits, &out, &err) == SLUICE_OK;
         sluice__free(text);
     }
     assert_true(rendered > 100 && rendered < 2900);
@@ -210,8 +224,10 @@ static void a_model_has_a_template(void **state) {
     assert_int_equal(sluice_chat_template_load(&t, dir, &err), SLUICE_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "chat_template"));
     snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    static const char config[] = "{\"bos_token\": {\"content\": \"<b>\"}, \"chat_template\": [{\"name\": \"default\", \"template\": \"D{{ bos_token }}"
-                                 "{{ tools is none }}{{ x }}\"}, {\"name\": \"tool_use\", \"template\": \"T{{ tools|length }}\"}]}";
+    static const char config[] =
+        "{\"bos_token\": {\"content\": \"<b>\"}, \"chat_template\": [{\"name\": \"default\", \"template\": \"D{{ "
+        "bos_token }}"
+        "{{ tools is none }}{{ x }}\"}, {\"name\": \"tool_use\", \"template\": \"T{{ tools|length }}\"}]}";
     assert_ok_err(sluice__write_file(path, config, strlen(config), &err), &err);
     assert_ok_err(sluice_chat_template_load(&t, dir, &err), &err);
     sluice_chat_render_params p = sluice_chat_render_params_default();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Widening of cached keys and values: body for one vec_<isa>.h. Blocks of Q8_0 are left to the compiler, which turns the
- * loop of 32 bytes into vectors. */
+/* Widening of cached keys and values: body for one vec_<isa>.h. Blocks of Q8_0 are left to the compiler, which turns
+ * the loop of 32 bytes into vectors. */
 #include "kernels/half.h"
 #include "kernels/kv.h"
 #include <string.h>

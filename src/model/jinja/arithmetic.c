@@ -10,7 +10,9 @@ static jinja_value operands(jinja_run *run, const char *op, jinja_value a, jinja
                               sluice__jinja_type_name(b));
 }
 
-static jinja_value too_large(jinja_run *run) { return sluice__jinja_unsupported(run, "an integer of more than 64 bits"); }
+static jinja_value too_large(jinja_run *run) {
+    return sluice__jinja_unsupported(run, "an integer of more than 64 bits");
+}
 
 static bool is_sequence(jinja_value v) { return v.type == JINJA_LIST && v.list->kind <= JINJA_KIND_TUPLE; }
 
@@ -42,14 +44,16 @@ static jinja_value repeat(jinja_run *run, jinja_value v, int64_t times) {
     }
     jinja_value out = sluice__jinja_list(run, v.list->kind, 0);
     for (int64_t i = 0; v.list->count && i < times && run->st == SLUICE_OK; i++)
-        for (size_t j = 0; j < v.list->count && run->st == SLUICE_OK; j++) sluice__jinja_push(run, out.list, v.list->items[j]);
+        for (size_t j = 0; j < v.list->count && run->st == SLUICE_OK; j++)
+            sluice__jinja_push(run, out.list, v.list->items[j]);
     return out;
 }
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 static jinja_value int_power(jinja_run *run, int64_t a, int64_t b) {
-    if (b < 0) return a ? sluice__jinja_real(pow((double)a, (double)b)) : sluice__jinja_fail(run, "zero to a negative power");
+    if (b < 0)
+        return a ? sluice__jinja_real(pow((double)a, (double)b)) : sluice__jinja_fail(run, "zero to a negative power");
     int64_t out = 1;
     if (a == 0 || a == 1) return sluice__jinja_int(b ? a : 1);
     if (a == -1) return sluice__jinja_int(b % 2 ? -1 : 1);
@@ -64,7 +68,8 @@ static jinja_value integers(jinja_run *run, const char *op, int64_t a, int64_t b
     if (strchr("/%", op[0]) && b == 0) return sluice__jinja_fail(run, "division by zero");
     if (!strcmp(op, "/")) return sluice__jinja_real((double)a / (double)b);
     if (op[0] == '/' || op[0] == '%') {
-        if (b == -1) return op[0] == '%' ? sluice__jinja_int(0) : a == INT64_MIN ? too_large(run) : sluice__jinja_int(-a);
+        if (b == -1)
+            return op[0] == '%' ? sluice__jinja_int(0) : a == INT64_MIN ? too_large(run) : sluice__jinja_int(-a);
         int64_t quotient = floor_div(a, b);
         return sluice__jinja_int(op[0] == '/' ? quotient : a - quotient * b);
     }
@@ -130,7 +135,8 @@ bool sluice__jinja_contains(jinja_run *run, jinja_value item, jinja_value contai
     if (container.type == JINJA_STRING) {
         if (item.type == JINJA_UNDEFINED) return sluice__jinja_no_undefined(run, item), false;
         if (item.type != JINJA_STRING) {
-            sluice__jinja_fail(run, "'in <string>' requires string as left operand, not %s", sluice__jinja_type_name(item));
+            sluice__jinja_fail(run, "'in <string>' requires string as left operand, not %s",
+                               sluice__jinja_type_name(item));
             return false;
         }
         if (!sluice__jinja_spend(run, container.size)) return false;

@@ -45,8 +45,10 @@ static jinja_value loop_attribute(jinja_run *run, jinja_value v, const char *nam
     if (!strcmp(name, "length")) return sluice__jinja_int(n);
     if (!strcmp(name, "depth")) return sluice__jinja_int(1);
     if (!strcmp(name, "depth0")) return sluice__jinja_int(0);
-    if (!strcmp(name, "previtem")) return at > 0 ? l->items->items[at - 1] : sluice__jinja_undefined("there is no previous item");
-    if (!strcmp(name, "nextitem")) return at + 1 < n ? l->items->items[at + 1] : sluice__jinja_undefined("there is no next item");
+    if (!strcmp(name, "previtem"))
+        return at > 0 ? l->items->items[at - 1] : sluice__jinja_undefined("there is no previous item");
+    if (!strcmp(name, "nextitem"))
+        return at + 1 < n ? l->items->items[at + 1] : sluice__jinja_undefined("there is no next item");
     if (!strcmp(name, "cycle") || !strcmp(name, "changed")) return method_of(run, v, name);
     return sluice__jinja_undefined(name);
 }
@@ -120,7 +122,8 @@ static jinja_value slice_text(jinja_run *run, jinja_value v, int64_t first, int6
 jinja_value sluice__jinja_slice(jinja_run *run, jinja_value v, jinja_value a, jinja_value b, jinja_value c) {
     if (v.type == JINJA_UNDEFINED) return sluice__jinja_no_undefined(run, v);
     bool sequence = v.type == JINJA_STRING || (v.type == JINJA_LIST && v.list->kind <= JINJA_KIND_RANGE);
-    if (!sequence) return sluice__jinja_fail(run, "'%s' object is not subscriptable by a slice", sluice__jinja_type_name(v));
+    if (!sequence)
+        return sluice__jinja_fail(run, "'%s' object is not subscriptable by a slice", sluice__jinja_type_name(v));
     if (!is_slice_part(a) || !is_slice_part(b) || !is_slice_part(c))
         return sluice__jinja_fail(run, "slice indices must be integers or None");
     int64_t n = v.type == JINJA_LIST ? (int64_t)v.list->count : (int64_t)sluice__jinja_length(v);

@@ -41,8 +41,7 @@ static jinja_value lookup_outside(jinja_run *run, const char *name) {
         run->root->first = b;
         return v;
     }
-    if (sluice__jinja_has_function(name))
-        return (jinja_value){.type = JINJA_FUNCTION, .text = name};
+    if (sluice__jinja_has_function(name)) return (jinja_value){.type = JINJA_FUNCTION, .text = name};
     static const char *const others[] = {"cycler", "joiner", "lipsum", "self", NULL};
     for (int i = 0; others[i]; i++)
         if (!strcmp(others[i], name)) return sluice__jinja_unsupported(run, "\"%s\"", name);

@@ -56,7 +56,7 @@ jinja_value sluice__jinja_item(jinja_run *run, jinja_value v, jinja_value key); 
 jinja_value sluice__jinja_slice(jinja_run *run, jinja_value v, jinja_value a, jinja_value b, jinja_value c);
 jinja_value sluice__jinja_binary(jinja_run *run, const char *op, jinja_value a, jinja_value b);
 bool sluice__jinja_contains(jinja_run *run, jinja_value item, jinja_value container);
-jinja_value sluice__jinja_percent(jinja_run *run, jinja_value format, jinja_value args); /* format % args */
+jinja_value sluice__jinja_percent(jinja_run *run, jinja_value format, jinja_value args);           /* format % args */
 jinja_value sluice__jinja_braces(jinja_run *run, jinja_value format, const jinja_arguments *args); /* str.format */
 
 /* Parts of filters that are methods as well. */

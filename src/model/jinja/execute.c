@@ -31,8 +31,10 @@ static void assign(jinja_run *run, jinja_scope *scope, const jinja_node *target,
         unpack(run, scope, target, value);
     } else {
         jinja_value space = sluice__jinja_lookup(run, scope, target->name);
-        if (space.type == JINJA_NAMESPACE) sluice__jinja_put(run, space.dict, target->value, value);
-        else sluice__jinja_fail(run, "cannot assign attribute on non-namespace object");
+        if (space.type == JINJA_NAMESPACE)
+            sluice__jinja_put(run, space.dict, target->value, value);
+        else
+            sluice__jinja_fail(run, "cannot assign attribute on non-namespace object");
     }
 }
 
@@ -101,7 +103,8 @@ static void bind_rest(jinja_run *run, const jinja_macro *macro, jinja_scope *sco
         sluice__jinja_push(run, rest.list, args->plain[i]);
     for (size_t i = 0; i < args->named_count && run->st == SLUICE_OK; i++)
         if (!is_parameter(n->more, args->names[i]) && strcmp(args->names[i], "caller"))
-            sluice__jinja_put(run, named.dict, sluice__jinja_text(args->names[i], strlen(args->names[i])), args->named[i]);
+            sluice__jinja_put(run, named.dict, sluice__jinja_text(args->names[i], strlen(args->names[i])),
+                              args->named[i]);
     if (run->st != SLUICE_OK) return;
     if (rest.list->count && !(n->flags & JINJA_USES_VARARGS))
         sluice__jinja_fail(run, "macro '%s' takes not more than %zu argument(s)", name_of(macro), parameters);
@@ -143,7 +146,8 @@ static const jinja_list *loop_items(jinja_run *run, jinja_scope *scope, const ji
         jinja_scope *inner = sluice__jinja_scope(run, scope);
         if (!inner) return NULL;
         assign(run, inner, n->a, all->items[i]);
-        if (sluice__jinja_truth(sluice__jinja_eval(run, inner, n->c))) sluice__jinja_push(run, kept.list, all->items[i]);
+        if (sluice__jinja_truth(sluice__jinja_eval(run, inner, n->c)))
+            sluice__jinja_push(run, kept.list, all->items[i]);
     }
     return run->st == SLUICE_OK ? kept.list : NULL;
 }
@@ -184,8 +188,10 @@ static jinja_flow execute_capture(jinja_run *run, jinja_scope *scope, const jinj
     if (flow != JINJA_NORMAL || run->st != SLUICE_OK) return flow;
     if (n->b) v = filter_chain(run, scope, n->b, v);
     if (run->st != SLUICE_OK) return flow;
-    if (n->kind == JINJA_SET_BLOCK) assign(run, scope, n->a, v);
-    else sluice__jinja_write(run, run->out, v);
+    if (n->kind == JINJA_SET_BLOCK)
+        assign(run, scope, n->a, v);
+    else
+        sluice__jinja_write(run, run->out, v);
     return flow;
 }
 

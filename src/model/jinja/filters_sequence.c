@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILTER(name)                                                                               \
+#define FILTER(name)                                                                                                   \
     static jinja_value name(jinja_run *run, jinja_value v, const jinja_value *a, const jinja_arguments *args)
 #define UNUSED(x) (void)(x)
 
@@ -25,7 +25,8 @@ static jinja_value path_of(jinja_run *run, jinja_value item, jinja_value path, j
             index = index * 10 + (key.text[i] - '0');
         }
         item = sluice__jinja_item(run, item, number ? sluice__jinja_int(index) : key);
-        if (item.type == JINJA_UNDEFINED && sluice__jinja_given(otherwise) && otherwise.type != JINJA_NONE) item = otherwise;
+        if (item.type == JINJA_UNDEFINED && sluice__jinja_given(otherwise) && otherwise.type != JINJA_NONE)
+            item = otherwise;
         if (!dot) break;
         p = dot + 1;
     }
@@ -38,7 +39,9 @@ static jinja_value no_default(void) { return (jinja_value){.type = JINJA_UNDEFIN
 static jinja_value sort_key(jinja_run *run, jinja_value item, jinja_value attribute, bool case_sensitive) {
     bool has = sluice__jinja_given(attribute) && attribute.type != JINJA_NONE;
     if (has) item = path_of(run, item, attribute, no_default());
-    return !case_sensitive && item.type == JINJA_STRING && run->st == SLUICE_OK ? sluice__jinja_recase(run, item, JINJA_LOWER) : item;
+    return !case_sensitive && item.type == JINJA_STRING && run->st == SLUICE_OK
+               ? sluice__jinja_recase(run, item, JINJA_LOWER)
+               : item;
 }
 
 static bool flag(jinja_value v) { return sluice__jinja_given(v) && sluice__jinja_truth(v); }
@@ -49,7 +52,8 @@ static bool comes_before(jinja_run *run, jinja_value a, jinja_value b) {
 }
 
 /* Merge sort, so that equal keys keep their order; reversed order keeps it as well. keys and items move together. */
-static void merge_sort(jinja_run *run, jinja_value *keys, jinja_value *items, jinja_value *spare, size_t n, bool reverse) {
+static void merge_sort(jinja_run *run, jinja_value *keys, jinja_value *items, jinja_value *spare, size_t n,
+                       bool reverse) {
     if (n < 2 || run->st != SLUICE_OK) return;
     size_t half = n / 2, i = 0, j = half, out = 0;
     merge_sort(run, keys, items, spare, half, reverse);
@@ -77,17 +81,20 @@ static jinja_value sorted(jinja_run *run, const jinja_list *list, jinja_value *k
 FILTER(filter_sort) {
     UNUSED(args);
     const jinja_list *list = sluice__jinja_items(run, v);
-    if (a[2].type == JINJA_STRING && memchr(a[2].text, ',', a[2].size)) return sluice__jinja_unsupported(run, "sort by several attributes");
+    if (a[2].type == JINJA_STRING && memchr(a[2].text, ',', a[2].size))
+        return sluice__jinja_unsupported(run, "sort by several attributes");
     jinja_value *keys = list ? sluice__jinja_take(run, list->count, sizeof *keys) : NULL;
     if (!keys) return v;
-    for (size_t i = 0; i < list->count && run->st == SLUICE_OK; i++) keys[i] = sort_key(run, list->items[i], a[2], flag(a[1]));
+    for (size_t i = 0; i < list->count && run->st == SLUICE_OK; i++)
+        keys[i] = sort_key(run, list->items[i], a[2], flag(a[1]));
     return run->st == SLUICE_OK ? sorted(run, list, keys, flag(a[0])) : v;
 }
 
 FILTER(filter_dictsort) {
     UNUSED(args);
     bool by_value = sluice__jinja_is(a[1], "value");
-    if (v.type != JINJA_DICT) return sluice__jinja_fail(run, "dictsort: expected a dict, found %s", sluice__jinja_type_name(v));
+    if (v.type != JINJA_DICT)
+        return sluice__jinja_fail(run, "dictsort: expected a dict, found %s", sluice__jinja_type_name(v));
     if (!by_value && sluice__jinja_given(a[1]) && !sluice__jinja_is(a[1], "key"))
         return sluice__jinja_fail(run, "dictsort: you can only sort by either \"key\" or \"value\"");
     jinja_value pairs = sluice__jinja_list(run, JINJA_KIND_LIST, v.dict->count);
@@ -111,8 +118,14 @@ static jinja_value extreme(jinja_run *run, jinja_value v, const jinja_value *a, 
     }
     return best;
 }
-FILTER(filter_min) { UNUSED(args); return extreme(run, v, a, -1); }
-FILTER(filter_max) { UNUSED(args); return extreme(run, v, a, 1); }
+FILTER(filter_min) {
+    UNUSED(args);
+    return extreme(run, v, a, -1);
+}
+FILTER(filter_max) {
+    UNUSED(args);
+    return extreme(run, v, a, 1);
+}
 
 FILTER(filter_unique) {
     UNUSED(args);
@@ -195,13 +208,15 @@ FILTER(filter_last) {
     if (v.type == JINJA_LIST && v.list->kind == JINJA_KIND_GENERATOR)
         return sluice__jinja_fail(run, "'generator' object is not reversible");
     const jinja_list *list = sluice__jinja_items(run, v);
-    return list && list->count ? list->items[list->count - 1] : sluice__jinja_undefined("the last item of an empty sequence");
+    return list && list->count ? list->items[list->count - 1]
+                               : sluice__jinja_undefined("the last item of an empty sequence");
 }
 
 FILTER(filter_length) {
     UNUSED(a);
     UNUSED(args);
-    if (v.type == JINJA_STRING) return sluice__jinja_spend(run, v.size) ? sluice__jinja_int((int64_t)sluice__jinja_length(v)) : v;
+    if (v.type == JINJA_STRING)
+        return sluice__jinja_spend(run, v.size) ? sluice__jinja_int((int64_t)sluice__jinja_length(v)) : v;
     if (v.type == JINJA_DICT) return sluice__jinja_int((int64_t)v.dict->count);
     if (v.type == JINJA_LIST && v.list->kind != JINJA_KIND_GENERATOR) return sluice__jinja_int((int64_t)v.list->count);
     if (v.type == JINJA_UNDEFINED) return sluice__jinja_int(0);
@@ -234,7 +249,8 @@ FILTER(filter_batch) {
         }
         if (run->st == SLUICE_OK) sluice__jinja_push(run, row.list, list->items[i]);
     }
-    while (fill && run->st == SLUICE_OK && list->count && (int64_t)row.list->count < size) sluice__jinja_push(run, row.list, a[1]);
+    while (fill && run->st == SLUICE_OK && list->count && (int64_t)row.list->count < size)
+        sluice__jinja_push(run, row.list, a[1]);
     return out;
 }
 
@@ -269,14 +285,18 @@ static const char *name_argument(jinja_run *run, jinja_value v, const char *what
 
 FILTER(filter_map) {
     UNUSED(a);
-    jinja_value attribute = no_default(), otherwise = no_default(), out = sluice__jinja_list(run, JINJA_KIND_GENERATOR, 0);
+    jinja_value attribute = no_default(), otherwise = no_default(),
+                out = sluice__jinja_list(run, JINJA_KIND_GENERATOR, 0);
     const jinja_list *list = sluice__jinja_truth(v) ? sluice__jinja_items(run, v) : NULL;
     bool by_attribute = false;
     for (size_t i = 0; i < args->named_count; i++) {
         if (args->count) break;
-        if (!strcmp(args->names[i], "attribute")) attribute = args->named[i], by_attribute = true;
-        else if (!strcmp(args->names[i], "default")) otherwise = args->named[i];
-        else return sluice__jinja_fail(run, "map: unexpected keyword argument '%s'", args->names[i]);
+        if (!strcmp(args->names[i], "attribute"))
+            attribute = args->named[i], by_attribute = true;
+        else if (!strcmp(args->names[i], "default"))
+            otherwise = args->named[i];
+        else
+            return sluice__jinja_fail(run, "map: unexpected keyword argument '%s'", args->names[i]);
     }
     if (run->st != SLUICE_OK || !list) return out;
     if (!by_attribute && !args->count) return sluice__jinja_fail(run, "map requires a filter argument");
@@ -306,10 +326,22 @@ static jinja_value choose(jinja_run *run, jinja_value v, const jinja_arguments *
     }
     return out;
 }
-FILTER(filter_select) { UNUSED(a); return choose(run, v, args, true, false); }
-FILTER(filter_reject) { UNUSED(a); return choose(run, v, args, false, false); }
-FILTER(filter_selectattr) { UNUSED(a); return choose(run, v, args, true, true); }
-FILTER(filter_rejectattr) { UNUSED(a); return choose(run, v, args, false, true); }
+FILTER(filter_select) {
+    UNUSED(a);
+    return choose(run, v, args, true, false);
+}
+FILTER(filter_reject) {
+    UNUSED(a);
+    return choose(run, v, args, false, false);
+}
+FILTER(filter_selectattr) {
+    UNUSED(a);
+    return choose(run, v, args, true, true);
+}
+FILTER(filter_rejectattr) {
+    UNUSED(a);
+    return choose(run, v, args, false, true);
+}
 
 const jinja_filter sluice__jinja_sequence_filters[] = {
     {"attr", "name", 1, filter_attr},

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILTER(name)                                                                               \
+#define FILTER(name)                                                                                                   \
     static jinja_value name(jinja_run *run, jinja_value v, const jinja_value *a, const jinja_arguments *args)
 #define UNUSED(x) (void)(x)
 
@@ -18,11 +18,31 @@ static jinja_value recased(jinja_run *run, jinja_value v, jinja_case how) {
     return run->st == SLUICE_OK ? sluice__jinja_recase(run, s, how) : s;
 }
 
-FILTER(filter_upper) { UNUSED(a); UNUSED(args); return recased(run, v, JINJA_UPPER); }
-FILTER(filter_lower) { UNUSED(a); UNUSED(args); return recased(run, v, JINJA_LOWER); }
-FILTER(filter_capitalize) { UNUSED(a); UNUSED(args); return recased(run, v, JINJA_CAPITALIZE); }
-FILTER(filter_string) { UNUSED(a); UNUSED(args); return sluice__jinja_str(run, v); }
-FILTER(filter_safe) { UNUSED(a); UNUSED(args); return sluice__jinja_str(run, v); }
+FILTER(filter_upper) {
+    UNUSED(a);
+    UNUSED(args);
+    return recased(run, v, JINJA_UPPER);
+}
+FILTER(filter_lower) {
+    UNUSED(a);
+    UNUSED(args);
+    return recased(run, v, JINJA_LOWER);
+}
+FILTER(filter_capitalize) {
+    UNUSED(a);
+    UNUSED(args);
+    return recased(run, v, JINJA_CAPITALIZE);
+}
+FILTER(filter_string) {
+    UNUSED(a);
+    UNUSED(args);
+    return sluice__jinja_str(run, v);
+}
+FILTER(filter_safe) {
+    UNUSED(a);
+    UNUSED(args);
+    return sluice__jinja_str(run, v);
+}
 
 /* Words begin behind -, white space and opening brackets, unlike those of str.title. */
 FILTER(filter_title) {
@@ -76,7 +96,8 @@ FILTER(filter_center) {
 FILTER(filter_indent) {
     UNUSED(args);
     jinja_value s = sluice__jinja_text_argument(run, v, "indent"), by = a[0];
-    bool first = sluice__jinja_given(a[1]) && sluice__jinja_truth(a[1]), blank = sluice__jinja_given(a[2]) && sluice__jinja_truth(a[2]);
+    bool first = sluice__jinja_given(a[1]) && sluice__jinja_truth(a[1]),
+         blank = sluice__jinja_given(a[2]) && sluice__jinja_truth(a[2]);
     if (by.type != JINJA_STRING) {
         int64_t width = sluice__jinja_int_argument(run, by, 4, "width");
         by = sluice__jinja_justify(run, sluice__jinja_text("", 0), width, sluice__jinja_text(" ", 1), 'l');
@@ -119,7 +140,8 @@ FILTER(filter_wordcount) {
     for (size_t at = 0; run->st == SLUICE_OK && at < s.size;) {
         int n;
         sluice__utf8_get((const unsigned char *)s.text + at, &n);
-        bool word = s.text[at] == '_' || sluice__jinja_character_test(sluice__jinja_text(s.text + at, (size_t)n), "isalnum", &known);
+        bool word = s.text[at] == '_' ||
+                    sluice__jinja_character_test(sluice__jinja_text(s.text + at, (size_t)n), "isalnum", &known);
         count += word && !inside;
         inside = word;
         at += (size_t)n;
@@ -131,11 +153,13 @@ FILTER(filter_wordcount) {
 FILTER(filter_format) {
     UNUSED(a);
     jinja_value s = sluice__jinja_str(run, v), with = sluice__jinja_list(run, JINJA_KIND_TUPLE, 0);
-    if (args->count && args->named_count) return sluice__jinja_fail(run, "format: positional and named arguments together");
+    if (args->count && args->named_count)
+        return sluice__jinja_fail(run, "format: positional and named arguments together");
     if (args->named_count) {
         with = sluice__jinja_dict(run);
         for (size_t i = 0; i < args->named_count && run->st == SLUICE_OK; i++)
-            sluice__jinja_put(run, with.dict, sluice__jinja_text(args->names[i], strlen(args->names[i])), args->named[i]);
+            sluice__jinja_put(run, with.dict, sluice__jinja_text(args->names[i], strlen(args->names[i])),
+                              args->named[i]);
     }
     for (size_t i = 0; i < args->count && run->st == SLUICE_OK; i++) sluice__jinja_push(run, with.list, args->plain[i]);
     return run->st == SLUICE_OK ? sluice__jinja_percent(run, s, with) : s;
@@ -157,10 +181,13 @@ static bool clean_number(jinja_run *run, jinja_value s, char out[512]) {
     size_t n = 0;
     if (run->st != SLUICE_OK || t.size == 0 || t.size > 500) return false;
     for (size_t i = 0; i < t.size; i++) {
-        bool between = i > 0 && i + 1 < t.size && strchr("0123456789abcdefABCDEF", t.text[i - 1]) && t.text[i + 1] != '_';
+        bool between =
+            i > 0 && i + 1 < t.size && strchr("0123456789abcdefABCDEF", t.text[i - 1]) && t.text[i + 1] != '_';
         if ((unsigned char)t.text[i] >= 0x80 || !t.text[i]) return false;
-        if (t.text[i] != '_') out[n++] = t.text[i];
-        else if (!between) return false;
+        if (t.text[i] != '_')
+            out[n++] = t.text[i];
+        else if (!between)
+            return false;
     }
     out[n] = 0;
     return n > 0;
@@ -197,10 +224,12 @@ FILTER(filter_int) {
     if (v.type == JINJA_UNDEFINED) return sluice__jinja_no_undefined(run, v);
     if (run->st != SLUICE_OK) return v;
     if (sluice__jinja_is_int(v)) return sluice__jinja_int(sluice__jinja_int_of(v));
-    if (v.type == JINJA_FLOAT && isinf(v.real)) return sluice__jinja_fail(run, "cannot convert float infinity to integer");
+    if (v.type == JINJA_FLOAT && isinf(v.real))
+        return sluice__jinja_fail(run, "cannot convert float infinity to integer");
     if (v.type == JINJA_FLOAT) return truncated(run, v.real, otherwise);
     if (v.type != JINJA_STRING) return otherwise;
-    if (base != 10 && base != 16 && base != 8 && base != 2) return sluice__jinja_unsupported(run, "int in base %lld", (long long)base);
+    if (base != 10 && base != 16 && base != 8 && base != 2)
+        return sluice__jinja_unsupported(run, "int in base %lld", (long long)base);
     int read = text_to_int(run, v, (int)base, &x);
     if (read < 0) return sluice__jinja_unsupported(run, "an integer of more than 64 bits");
     if (read) return sluice__jinja_int(x);
@@ -230,12 +259,15 @@ FILTER(filter_round) {
     jinja_value how = sluice__jinja_given(a[1]) ? a[1] : sluice__jinja_text("common", 6);
     bool up = sluice__jinja_is(how, "ceil"), down = sluice__jinja_is(how, "floor");
     if (run->st != SLUICE_OK) return v;
-    if (!up && !down && !sluice__jinja_is(how, "common")) return sluice__jinja_fail(run, "round: method must be common, ceil or floor");
+    if (!up && !down && !sluice__jinja_is(how, "common"))
+        return sluice__jinja_fail(run, "round: method must be common, ceil or floor");
     if (v.type == JINJA_UNDEFINED) return sluice__jinja_no_undefined(run, v);
-    if (!sluice__jinja_is_number(v)) return sluice__jinja_fail(run, "round: expected a number, found %s", sluice__jinja_type_name(v));
+    if (!sluice__jinja_is_number(v))
+        return sluice__jinja_fail(run, "round: expected a number, found %s", sluice__jinja_type_name(v));
     if (digits < 0 || digits > 40) return sluice__jinja_unsupported(run, "round to %lld digits", (long long)digits);
     if (!up && !down)
-        return v.type == JINJA_FLOAT ? sluice__jinja_real(round_to(v.real, (int)digits)) : sluice__jinja_int(sluice__jinja_int_of(v));
+        return v.type == JINJA_FLOAT ? sluice__jinja_real(round_to(v.real, (int)digits))
+                                     : sluice__jinja_int(sluice__jinja_int_of(v));
     double scale = pow(10, (double)digits), x = sluice__jinja_real_of(v) * scale;
     return sluice__jinja_real((up ? ceil(x) : floor(x)) / scale);
 }
@@ -245,7 +277,8 @@ FILTER(filter_abs) {
     UNUSED(args);
     if (v.type == JINJA_UNDEFINED) return sluice__jinja_no_undefined(run, v);
     if (v.type == JINJA_FLOAT) return sluice__jinja_real(fabs(v.real));
-    if (!sluice__jinja_is_int(v)) return sluice__jinja_fail(run, "bad operand type for abs(): '%s'", sluice__jinja_type_name(v));
+    if (!sluice__jinja_is_int(v))
+        return sluice__jinja_fail(run, "bad operand type for abs(): '%s'", sluice__jinja_type_name(v));
     int64_t i = sluice__jinja_int_of(v);
     return i < 0 ? sluice__jinja_binary(run, "*", v, sluice__jinja_int(-1)) : sluice__jinja_int(i);
 }

@@ -62,8 +62,10 @@ static void put_padded(percent *f, const conversion *c, jinja_value text) {
 
 static void put_text(percent *f, const conversion *c, jinja_value v) {
     sluice__strbuf b = {0};
-    if (c->type == 's') sluice__jinja_write(f->run, &b, v);
-    else sluice__jinja_repr(f->run, &b, v);
+    if (c->type == 's')
+        sluice__jinja_write(f->run, &b, v);
+    else
+        sluice__jinja_repr(f->run, &b, v);
     jinja_value text = sluice__jinja_take_text(f->run, &b);
     if (f->run->st != SLUICE_OK) return;
     if (c->precision >= 0) text.size = sluice__jinja_offset(text, (size_t)c->precision);
@@ -99,8 +101,10 @@ static void put_number(percent *f, const conversion *c, jinja_value v) {
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    if (whole) sluice__strbuf_printf(&f->out, spec, (long long)integer);
-    else sluice__strbuf_printf(&f->out, spec, sluice__jinja_real_of(v));
+    if (whole)
+        sluice__strbuf_printf(&f->out, spec, (long long)integer);
+    else
+        sluice__strbuf_printf(&f->out, spec, sluice__jinja_real_of(v));
 #pragma GCC diagnostic pop
 }
 
@@ -137,8 +141,10 @@ static void convert(percent *f) {
     }
     if (!keyed) v = next_value(f);
     if (f->run->st != SLUICE_OK) return;
-    if (c.type == 's' || c.type == 'r') put_text(f, &c, v);
-    else put_number(f, &c, v);
+    if (c.type == 's' || c.type == 'r')
+        put_text(f, &c, v);
+    else
+        put_number(f, &c, v);
 }
 
 jinja_value sluice__jinja_percent(jinja_run *run, jinja_value format, jinja_value args) {
@@ -161,7 +167,8 @@ jinja_value sluice__jinja_percent(jinja_run *run, jinja_value format, jinja_valu
 }
 
 /* The value of a replacement field: "", "0" or "name". */
-static jinja_value field_value(jinja_run *run, const char *field, size_t size, const jinja_arguments *args, size_t *next) {
+static jinja_value field_value(jinja_run *run, const char *field, size_t size, const jinja_arguments *args,
+                               size_t *next) {
     size_t at = 0;
     bool number = size > 0 && size < 8;
     for (size_t i = 0; i < size && number; i++) {
@@ -174,7 +181,8 @@ static jinja_value field_value(jinja_run *run, const char *field, size_t size, c
     for (size_t i = 0; i < args->named_count; i++)
         if (strlen(args->names[i]) == size && !memcmp(args->names[i], field, size)) return args->named[i];
     for (size_t i = 0; i < size; i++)
-        if (strchr(".[!:", field[i])) return sluice__jinja_unsupported(run, "\"%c\" in a field of str.format", field[i]);
+        if (strchr(".[!:", field[i]))
+            return sluice__jinja_unsupported(run, "\"%c\" in a field of str.format", field[i]);
     return sluice__jinja_fail(run, "format: there is no argument '%.*s'", (int)size, field);
 }
 

@@ -37,7 +37,8 @@ bool sluice__jinja_bind(jinja_run *run, const char *what, const jinja_arguments 
     for (size_t i = 0; i < args->named_count; i++) {
         int at = parameter_index(signature, args->names[i], &count);
         if (at < 0 || given[at]) {
-            sluice__jinja_fail(run, "%s: %s argument '%s'", what, at < 0 ? "unknown" : "two values for", args->names[i]);
+            sluice__jinja_fail(run, "%s: %s argument '%s'", what, at < 0 ? "unknown" : "two values for",
+                               args->names[i]);
             return false;
         }
         out[at] = args->named[i];
@@ -54,8 +55,10 @@ bool sluice__jinja_bind(jinja_run *run, const char *what, const jinja_arguments 
 int64_t sluice__jinja_int_argument(jinja_run *run, jinja_value v, int64_t when_absent, const char *what) {
     if (!sluice__jinja_given(v)) return when_absent;
     if (sluice__jinja_is_int(v)) return sluice__jinja_int_of(v);
-    if (v.type == JINJA_UNDEFINED) sluice__jinja_no_undefined(run, v);
-    else sluice__jinja_fail(run, "%s: expected an integer, found %s", what, sluice__jinja_type_name(v));
+    if (v.type == JINJA_UNDEFINED)
+        sluice__jinja_no_undefined(run, v);
+    else
+        sluice__jinja_fail(run, "%s: expected an integer, found %s", what, sluice__jinja_type_name(v));
     return when_absent;
 }
 
@@ -106,7 +109,8 @@ static jinja_value call_raise(jinja_run *run, const jinja_arguments *args) {
     jinja_value a[JINJA_MAX_ARGUMENTS] = {0};
     if (!sluice__jinja_bind(run, "raise_exception", args, "message", 1, a)) return a[0];
     jinja_value text = sluice__jinja_str(run, a[0]);
-    return run->st == SLUICE_OK ? sluice__jinja_fail(run, "%.*s", (int)(text.size < 500 ? text.size : 500), text.text) : text;
+    return run->st == SLUICE_OK ? sluice__jinja_fail(run, "%.*s", (int)(text.size < 500 ? text.size : 500), text.text)
+                                : text;
 }
 
 static jinja_value call_strftime(jinja_run *run, const jinja_arguments *args) {

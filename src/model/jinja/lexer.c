@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens of a template, by the rules of jinja2's lexer with trim_blocks and lstrip_blocks: one newline behind a block or
- * comment goes, blanks between the start of a line and a block or comment go, "-" takes all white space on its side and
+/* Tokens of a template, by the rules of jinja2's lexer with trim_blocks and lstrip_blocks: one newline behind a block
+ * or comment goes, blanks between the start of a line and a block or comment go, "-" takes all white space on its side
+ * and
  * "+" keeps it. Inside of brackets "}}" and "%}" are operators. One newline at the very end of the template goes. */
 #include "base/memory.h"
 #include "model/jinja/syntax.h"
@@ -29,7 +30,8 @@ jinja_value sluice__jinja_syntax_error(jinja_run *run, int line, const char *fmt
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (run->st == SLUICE_OK) run->st = sluice__fail(run->err, SLUICE_ERR_FORMAT, "%s: line %d: %s", run->name, line, text);
+    if (run->st == SLUICE_OK)
+        run->st = sluice__fail(run->err, SLUICE_ERR_FORMAT, "%s: line %d: %s", run->name, line, text);
     return sluice__jinja_undefined("");
 }
 
@@ -104,16 +106,18 @@ static bool raw_tag(const lexer *l, const char *p, const char *word, bool ending
     p = skip_space(l, p);
     if (!starts(l, p, word)) return false;
     p = skip_space(l, p + strlen(word));
-    if (ending && starts(l, p, "+%}")) *behind = p + 3;
-    else if (starts(l, p, "-%}")) *behind = skip_space(l, p + 3);
-    else if (starts(l, p, "%}")) *behind = p + 2 + (ending && p + 2 < l->end && p[2] == '\n');
-    else return false;
+    if (ending && starts(l, p, "+%}"))
+        *behind = p + 3;
+    else if (starts(l, p, "-%}"))
+        *behind = skip_space(l, p + 3);
+    else if (starts(l, p, "%}"))
+        *behind = p + 2 + (ending && p + 2 < l->end && p[2] == '\n');
+    else
+        return false;
     return true;
 }
 
-static char sign_at(const lexer *l, const char *p) {
-    return p < l->end && (*p == '-' || *p == '+') ? *p : 0;
-}
+static char sign_at(const lexer *l, const char *p) { return p < l->end && (*p == '-' || *p == '+') ? *p : 0; }
 
 static void lex_raw(lexer *l) {
     for (const char *p = l->at; p < l->end; p++) {
@@ -131,9 +135,12 @@ static void lex_raw(lexer *l) {
 static void lex_comment(lexer *l) {
     for (const char *p = l->at; p < l->end; p++) {
         const char *behind = NULL;
-        if (starts(l, p, "+#}")) behind = p + 3;
-        else if (starts(l, p, "-#}")) behind = skip_space(l, p + 3);
-        else if (starts(l, p, "#}")) behind = p + 2 + (p + 2 < l->end && p[2] == '\n');
+        if (starts(l, p, "+#}"))
+            behind = p + 3;
+        else if (starts(l, p, "-#}"))
+            behind = skip_space(l, p + 3);
+        else if (starts(l, p, "#}"))
+            behind = p + 2 + (p + 2 < l->end && p[2] == '\n');
         if (!behind) continue;
         move(l, behind);
         return;
@@ -303,8 +310,10 @@ static bool bracket(lexer *l, char c) {
     } else if (e) {
         char expected = l->open ? l->brackets[--l->open] : 0;
         if (expected != c) {
-            if (expected) sluice__jinja_syntax_error(l->run, l->line, "unexpected '%c', expected '%c'", c, expected);
-            else sluice__jinja_syntax_error(l->run, l->line, "unexpected '%c'", c);
+            if (expected)
+                sluice__jinja_syntax_error(l->run, l->line, "unexpected '%c', expected '%c'", c, expected);
+            else
+                sluice__jinja_syntax_error(l->run, l->line, "unexpected '%c'", c);
             return false;
         }
     }
@@ -319,8 +328,10 @@ static void lex_operator(lexer *l) {
     if (!n) {
         unsigned char c = (unsigned char)*l->at;
         l->run->line = l->line;
-        if (c >= 0x80) sluice__jinja_unsupported(l->run, "names with characters beyond ASCII");
-        else sluice__jinja_syntax_error(l->run, l->line, "unexpected char '%c'", c >= 32 ? c : '?');
+        if (c >= 0x80)
+            sluice__jinja_unsupported(l->run, "names with characters beyond ASCII");
+        else
+            sluice__jinja_syntax_error(l->run, l->line, "unexpected char '%c'", c >= 32 ? c : '?');
         return;
     }
     if (n == 1 && !bracket(l, *l->at)) return;
@@ -351,11 +362,16 @@ static void lex_tag(lexer *l, bool block) {
         }
         const char *p = skip_space(l, l->at);
         char c = *l->at;
-        if (p > l->at) move(l, p);
-        else if (c >= '0' && c <= '9') lex_number(l);
-        else if (is_name_byte(c)) lex_name(l);
-        else if (c == '\'' || c == '"') lex_string(l);
-        else lex_operator(l);
+        if (p > l->at)
+            move(l, p);
+        else if (c >= '0' && c <= '9')
+            lex_number(l);
+        else if (is_name_byte(c))
+            lex_name(l);
+        else if (c == '\'' || c == '"')
+            lex_string(l);
+        else
+            lex_operator(l);
     }
 }
 

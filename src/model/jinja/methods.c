@@ -149,8 +149,10 @@ static value split_at(jinja_run *run, value s, value sep, int64_t most, bool fro
         const char *hit = from_right ? find_last(begin, size, sep) : find(begin, size, sep);
         if (!hit || !sluice__jinja_spend(run, from_right ? (size_t)(end - hit) : (size_t)(hit - begin))) break;
         sluice__jinja_push(run, out.list, from_right ? part(hit + sep.size, end) : part(begin, hit));
-        if (from_right) end = hit;
-        else begin = hit + sep.size;
+        if (from_right)
+            end = hit;
+        else
+            begin = hit + sep.size;
     }
     if (run->st == SLUICE_OK) sluice__jinja_push(run, out.list, part(begin, end));
     return out;
@@ -190,7 +192,8 @@ static value partition(jinja_run *run, value s, value sep, bool last) {
 /* s[start:end] and the character it begins at; *missed when start lies behind the end, where Python finds nothing. */
 static value window(jinja_run *run, value s, const value *a, int64_t *first, bool *missed) {
     int64_t n = (int64_t)sluice__jinja_length(s);
-    bool from = sluice__jinja_given(a[1]) && a[1].type != JINJA_NONE, to = sluice__jinja_given(a[2]) && a[2].type != JINJA_NONE;
+    bool from = sluice__jinja_given(a[1]) && a[1].type != JINJA_NONE,
+         to = sluice__jinja_given(a[2]) && a[2].type != JINJA_NONE;
     int64_t begin = from ? sluice__jinja_int_argument(run, a[1], 0, "start") : 0;
     int64_t end = to ? sluice__jinja_int_argument(run, a[2], 0, "end") : n;
     if (begin < 0) begin = begin + n < 0 ? 0 : begin + n;
@@ -225,7 +228,8 @@ static value count_method(jinja_run *run, value s, const value *a) {
 }
 
 static bool has_end(value s, value what, bool at_end) {
-    return s.size >= what.size && (!what.size || !memcmp(at_end ? s.text + s.size - what.size : s.text, what.text, what.size));
+    return s.size >= what.size &&
+           (!what.size || !memcmp(at_end ? s.text + s.size - what.size : s.text, what.text, what.size));
 }
 
 static value ends_method(jinja_run *run, value s, const value *a, bool at_end) {
@@ -257,7 +261,8 @@ static value join_method(jinja_run *run, value s, value items) {
     const jinja_list *list = sluice__jinja_items(run, items);
     for (size_t i = 0; list && i < list->count && run->st == SLUICE_OK; i++) {
         if (list->items[i].type != JINJA_STRING) {
-            sluice__jinja_fail(run, "sequence item %zu: expected str instance, %s found", i, sluice__jinja_type_name(list->items[i]));
+            sluice__jinja_fail(run, "sequence item %zu: expected str instance, %s found", i,
+                               sluice__jinja_type_name(list->items[i]));
             break;
         }
         if (i) sluice__jinja_write(run, &b, s);
@@ -279,32 +284,87 @@ static value zfill(jinja_run *run, value s, int64_t width) {
 
 static value justify(jinja_run *run, value s, const value *a, char side) {
     int64_t width = sluice__jinja_int_argument(run, a[0], 0, "width");
-    value fill = sluice__jinja_given(a[1]) ? sluice__jinja_text_argument(run, a[1], "fillchar") : sluice__jinja_text(" ", 1);
+    value fill =
+        sluice__jinja_given(a[1]) ? sluice__jinja_text_argument(run, a[1], "fillchar") : sluice__jinja_text(" ", 1);
     if (run->st != SLUICE_OK) return fill;
-    if (sluice__jinja_length(fill) != 1) return sluice__jinja_fail(run, "the fill character must be one character long");
+    if (sluice__jinja_length(fill) != 1)
+        return sluice__jinja_fail(run, "the fill character must be one character long");
     return sluice__jinja_justify(run, s, width, fill, side);
 }
 
-enum { SPLIT, RSPLIT, STRIP, LSTRIP, RSTRIP, STARTS, ENDS, REPLACE, FIND, RFIND, INDEX, RINDEX, COUNT, UPPER, LOWER, TITLE,
-       CAPITALIZE, SWAPCASE, JOIN, SPLITLINES, PARTITION, RPARTITION, REMOVEPREFIX, REMOVESUFFIX, ZFILL, CENTER, LJUST,
-       RJUST, FORMAT, REFUSED };
+enum {
+    SPLIT,
+    RSPLIT,
+    STRIP,
+    LSTRIP,
+    RSTRIP,
+    STARTS,
+    ENDS,
+    REPLACE,
+    FIND,
+    RFIND,
+    INDEX,
+    RINDEX,
+    COUNT,
+    UPPER,
+    LOWER,
+    TITLE,
+    CAPITALIZE,
+    SWAPCASE,
+    JOIN,
+    SPLITLINES,
+    PARTITION,
+    RPARTITION,
+    REMOVEPREFIX,
+    REMOVESUFFIX,
+    ZFILL,
+    CENTER,
+    LJUST,
+    RJUST,
+    FORMAT,
+    REFUSED
+};
 
 static const struct {
     const char *name, *signature;
     int required, what;
 } methods[] = {
-    {"split", "sep maxsplit", 0, SPLIT},     {"rsplit", "sep maxsplit", 0, RSPLIT},  {"strip", "chars", 0, STRIP},
-    {"lstrip", "chars", 0, LSTRIP},          {"rstrip", "chars", 0, RSTRIP},         {"startswith", "prefix start end", 1, STARTS},
-    {"endswith", "suffix start end", 1, ENDS}, {"replace", "old new count", 2, REPLACE}, {"find", "sub start end", 1, FIND},
-    {"rfind", "sub start end", 1, RFIND},    {"index", "sub start end", 1, INDEX},   {"rindex", "sub start end", 1, RINDEX},
-    {"count", "sub start end", 1, COUNT},    {"upper", "", 0, UPPER},                {"lower", "", 0, LOWER},
-    {"title", "", 0, TITLE},                 {"capitalize", "", 0, CAPITALIZE},      {"swapcase", "", 0, SWAPCASE},
-    {"join", "iterable", 1, JOIN},           {"splitlines", "keepends", 0, SPLITLINES}, {"partition", "sep", 1, PARTITION},
-    {"rpartition", "sep", 1, RPARTITION},    {"removeprefix", "prefix", 1, REMOVEPREFIX}, {"removesuffix", "suffix", 1, REMOVESUFFIX},
-    {"zfill", "width", 1, ZFILL},            {"center", "width fillchar", 1, CENTER}, {"ljust", "width fillchar", 1, LJUST},
-    {"rjust", "width fillchar", 1, RJUST},   {"format", NULL, 0, FORMAT},            {"casefold", NULL, 0, REFUSED},
-    {"encode", NULL, 0, REFUSED},            {"expandtabs", NULL, 0, REFUSED},       {"format_map", NULL, 0, REFUSED},
-    {"isidentifier", NULL, 0, REFUSED},      {"maketrans", NULL, 0, REFUSED},        {"translate", NULL, 0, REFUSED},
+    {"split", "sep maxsplit", 0, SPLIT},
+    {"rsplit", "sep maxsplit", 0, RSPLIT},
+    {"strip", "chars", 0, STRIP},
+    {"lstrip", "chars", 0, LSTRIP},
+    {"rstrip", "chars", 0, RSTRIP},
+    {"startswith", "prefix start end", 1, STARTS},
+    {"endswith", "suffix start end", 1, ENDS},
+    {"replace", "old new count", 2, REPLACE},
+    {"find", "sub start end", 1, FIND},
+    {"rfind", "sub start end", 1, RFIND},
+    {"index", "sub start end", 1, INDEX},
+    {"rindex", "sub start end", 1, RINDEX},
+    {"count", "sub start end", 1, COUNT},
+    {"upper", "", 0, UPPER},
+    {"lower", "", 0, LOWER},
+    {"title", "", 0, TITLE},
+    {"capitalize", "", 0, CAPITALIZE},
+    {"swapcase", "", 0, SWAPCASE},
+    {"join", "iterable", 1, JOIN},
+    {"splitlines", "keepends", 0, SPLITLINES},
+    {"partition", "sep", 1, PARTITION},
+    {"rpartition", "sep", 1, RPARTITION},
+    {"removeprefix", "prefix", 1, REMOVEPREFIX},
+    {"removesuffix", "suffix", 1, REMOVESUFFIX},
+    {"zfill", "width", 1, ZFILL},
+    {"center", "width fillchar", 1, CENTER},
+    {"ljust", "width fillchar", 1, LJUST},
+    {"rjust", "width fillchar", 1, RJUST},
+    {"format", NULL, 0, FORMAT},
+    {"casefold", NULL, 0, REFUSED},
+    {"encode", NULL, 0, REFUSED},
+    {"expandtabs", NULL, 0, REFUSED},
+    {"format_map", NULL, 0, REFUSED},
+    {"isidentifier", NULL, 0, REFUSED},
+    {"maketrans", NULL, 0, REFUSED},
+    {"translate", NULL, 0, REFUSED},
 };
 enum { METHODS = sizeof methods / sizeof *methods };
 
@@ -316,7 +376,8 @@ bool sluice__jinja_has_text_method(const char *name) {
     return known;
 }
 
-static value text_method(jinja_run *run, value s, const char *name, int what, const value *a, const jinja_arguments *args) {
+static value text_method(jinja_run *run, value s, const char *name, int what, const value *a,
+                         const jinja_arguments *args) {
     value to;
     switch (what) {
     case SPLIT:
@@ -324,7 +385,8 @@ static value text_method(jinja_run *run, value s, const char *name, int what, co
     case STRIP:
     case LSTRIP:
     case RSTRIP:
-        to = sluice__jinja_given(a[0]) && a[0].type != JINJA_NONE ? sluice__jinja_text_argument(run, a[0], "chars") : sluice__jinja_none();
+        to = sluice__jinja_given(a[0]) && a[0].type != JINJA_NONE ? sluice__jinja_text_argument(run, a[0], "chars")
+                                                                  : sluice__jinja_none();
         return sluice__jinja_strip(run, s, to, what != RSTRIP, what != LSTRIP);
     case STARTS:
     case ENDS: return ends_method(run, s, a, what == ENDS);
@@ -376,17 +438,25 @@ static value call_dict(jinja_run *run, value d, const char *name, const jinja_ar
     value a[JINJA_MAX_ARGUMENTS] = {0};
     if (!strcmp(name, "get")) {
         if (!sluice__jinja_bind(run, name, args, "key default", 1, a)) return sluice__jinja_undefined("");
-        if (!sluice__jinja_hashable(a[0])) return sluice__jinja_fail(run, "unhashable type: '%s'", sluice__jinja_type_name(a[0]));
+        if (!sluice__jinja_hashable(a[0]))
+            return sluice__jinja_fail(run, "unhashable type: '%s'", sluice__jinja_type_name(a[0]));
         const value *found = sluice__jinja_find(run, d.dict, a[0]);
         return found ? *found : sluice__jinja_given(a[1]) ? a[1] : sluice__jinja_none();
     }
     if (!sluice__jinja_bind(run, name, args, "", 0, a)) return sluice__jinja_undefined("");
     if (!strcmp(name, "copy")) return d;
     char kind = name[0];
-    value out = sluice__jinja_list(run, kind == 'k' ? JINJA_KIND_KEYS : kind == 'v' ? JINJA_KIND_VALUES : JINJA_KIND_ITEMS, 0);
+    value out = sluice__jinja_list(run,
+                                   kind == 'k'   ? JINJA_KIND_KEYS
+                                   : kind == 'v' ? JINJA_KIND_VALUES
+                                                 : JINJA_KIND_ITEMS,
+                                   0);
     for (size_t i = 0; i < d.dict->count && run->st == SLUICE_OK; i++) {
         const jinja_pair *p = &d.dict->pairs[i];
-        sluice__jinja_push(run, out.list, kind == 'k' ? p->key : kind == 'v' ? p->value : sluice__jinja_pair_of(run, p->key, p->value));
+        sluice__jinja_push(run, out.list,
+                           kind == 'k'   ? p->key
+                           : kind == 'v' ? p->value
+                                         : sluice__jinja_pair_of(run, p->key, p->value));
     }
     return out;
 }
@@ -408,7 +478,8 @@ static value call_list(jinja_run *run, value l, const char *name, const jinja_ar
 static value call_loop(jinja_run *run, value v, const char *name, const jinja_arguments *args) {
     jinja_loop *loop = v.loop;
     if (!strcmp(name, "cycle"))
-        return args->count ? args->plain[loop->at % args->count] : sluice__jinja_fail(run, "no items for cycling given");
+        return args->count ? args->plain[loop->at % args->count]
+                           : sluice__jinja_fail(run, "no items for cycling given");
     value now = sluice__jinja_list(run, JINJA_KIND_TUPLE, args->count);
     for (size_t i = 0; i < args->count && run->st == SLUICE_OK; i++) sluice__jinja_push(run, now.list, args->plain[i]);
     if (run->st != SLUICE_OK) return now;

@@ -191,7 +191,8 @@ static jinja_node *parse_generation(jinja_parser *p, jinja_node *n) {
 
 static jinja_node *parse_jump(jinja_parser *p, jinja_node *n) {
     if (p->loops == 0)
-        sluice__jinja_syntax_error(p->run, n->line, "%s outside of a loop", n->kind == JINJA_BREAK ? "break" : "continue");
+        sluice__jinja_syntax_error(p->run, n->line, "%s outside of a loop",
+                                   n->kind == JINJA_BREAK ? "break" : "continue");
     return n;
 }
 
@@ -211,8 +212,8 @@ static const struct {
              {"continue", JINJA_CONTINUE, parse_jump}};
 
 static jinja_node *parse_statement(jinja_parser *p) {
-    static const char *const refused[] = {"include", "import",     "from",  "extends", "block", "autoescape",
-                                          "print",   "trans",      "do",    "debug",   NULL};
+    static const char *const refused[] = {"include", "import", "from", "extends", "block", "autoescape",
+                                          "print",   "trans",  "do",   "debug",   NULL};
     int line = p->token->line;
     const char *name = sluice__jinja_expect_name(p);
     if (!name) return NULL;

@@ -27,10 +27,12 @@ bool sluice__jinja_skip_operator(jinja_parser *p, const char *op) {
 }
 
 jinja_node *sluice__jinja_unexpected(jinja_parser *p, const char *wanted) {
-    static const char *const names[] = {"end of template", "template data", "{{", "}}", "{%", "end of block", NULL, "a constant"};
+    static const char *const names[] = {"end of template", "template data", "{{", "}}", "{%", "end of block", NULL,
+                                        "a constant"};
     const jinja_token *t = p->token;
     bool spelt = t->type == JINJA_TOKEN_NAME || t->type == JINJA_TOKEN_OPERATOR;
-    sluice__jinja_syntax_error(p->run, t->line, "found \"%.100s\", expected %s", spelt ? t->value.text : names[t->type], wanted);
+    sluice__jinja_syntax_error(p->run, t->line, "found \"%.100s\", expected %s", spelt ? t->value.text : names[t->type],
+                               wanted);
     return NULL;
 }
 
@@ -209,8 +211,7 @@ static jinja_node *parse_conditional(jinja_parser *p) {
     jinja_node *value = parse_or(p);
     while (value && sluice__jinja_skip_name(p, "if")) {
         jinja_node *test = parse_or(p), *other = NULL;
-        if (test && sluice__jinja_skip_name(p, "else"))
-            other = sluice__jinja_parse_expression(p, true);
+        if (test && sluice__jinja_skip_name(p, "else")) other = sluice__jinja_parse_expression(p, true);
         jinja_node *n = test ? make(p, JINJA_CONDITIONAL, line, NULL, test, value) : NULL;
         if (n) n->c = other;
         if (n && depth_of(other) >= n->depth) n->depth = other->depth + 1;
@@ -365,8 +366,10 @@ static bool parse_arguments(jinja_parser *p, jinja_node *node) {
         }
         jinja_node *value = sluice__jinja_parse_expression(p, true);
         if (depth_of(value) > depth) depth = value->depth;
-        if (is_named) sluice__jinja_append(&named, make(p, JINJA_NAMED, line, name, value, NULL));
-        else sluice__jinja_append(&plain, value);
+        if (is_named)
+            sluice__jinja_append(&named, make(p, JINJA_NAMED, line, name, value, NULL));
+        else
+            sluice__jinja_append(&plain, value);
     }
     node->list = plain.first;
     node->more = named.first;
@@ -422,15 +425,19 @@ static jinja_node *parse_subscript(jinja_parser *p, jinja_node *node) {
 
 static jinja_node *parse_postfix(jinja_parser *p, jinja_node *node) {
     while (node && p->run->st == SLUICE_OK) {
-        if (sluice__jinja_at_operator(p, ".") || sluice__jinja_at_operator(p, "[")) node = parse_subscript(p, node);
-        else if (sluice__jinja_at_operator(p, "(")) node = parse_call(p, node);
-        else break;
+        if (sluice__jinja_at_operator(p, ".") || sluice__jinja_at_operator(p, "["))
+            node = parse_subscript(p, node);
+        else if (sluice__jinja_at_operator(p, "("))
+            node = parse_call(p, node);
+        else
+            break;
     }
     return p->run->st == SLUICE_OK ? node : NULL;
 }
 
 static bool known(jinja_parser *p, int line, const char *name, bool filter) {
-    if (sluice__jinja_at_operator(p, ".") || !(filter ? sluice__jinja_has_filter(name) : sluice__jinja_has_test(name))) {
+    if (sluice__jinja_at_operator(p, ".") ||
+        !(filter ? sluice__jinja_has_filter(name) : sluice__jinja_has_test(name))) {
         p->run->line = line;
         sluice__jinja_unsupported(p->run, "the %s \"%s\"", filter ? "filter" : "test", name);
         return false;
@@ -482,15 +489,22 @@ static jinja_node *parse_unary(jinja_parser *p, bool with_filter) {
     int line = p->token->line;
     jinja_node *node;
     if (!sluice__jinja_enter(p)) return NULL;
-    if (sluice__jinja_skip_operator(p, "-")) node = make(p, JINJA_NEGATE, line, NULL, parse_unary(p, false), NULL);
-    else if (sluice__jinja_skip_operator(p, "+")) node = make(p, JINJA_POSITIVE, line, NULL, parse_unary(p, false), NULL);
-    else node = parse_primary(p, false);
+    if (sluice__jinja_skip_operator(p, "-"))
+        node = make(p, JINJA_NEGATE, line, NULL, parse_unary(p, false), NULL);
+    else if (sluice__jinja_skip_operator(p, "+"))
+        node = make(p, JINJA_POSITIVE, line, NULL, parse_unary(p, false), NULL);
+    else
+        node = parse_primary(p, false);
     node = parse_postfix(p, node);
     while (with_filter && node && p->run->st == SLUICE_OK) {
-        if (sluice__jinja_at_operator(p, "|")) node = sluice__jinja_parse_filter(p, node, false);
-        else if (sluice__jinja_at_name(p, "is")) node = parse_test(p, node);
-        else if (sluice__jinja_at_operator(p, "(")) node = parse_call(p, node);
-        else break;
+        if (sluice__jinja_at_operator(p, "|"))
+            node = sluice__jinja_parse_filter(p, node, false);
+        else if (sluice__jinja_at_name(p, "is"))
+            node = parse_test(p, node);
+        else if (sluice__jinja_at_operator(p, "("))
+            node = parse_call(p, node);
+        else
+            break;
     }
     p->depth--;
     return p->run->st == SLUICE_OK ? node : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the text of a template to its tree: tokens (lexer.c), expressions (parse_expression.c), statements (parse.c).
- * Everything is checked here that can be checked without data: a template that parses uses known statements, filters and
- * tests only. */
+ * Everything is checked here that can be checked without data: a template that parses uses known statements, filters
+ * and tests only. */
 #ifndef SLUICE_MODEL_JINJA_SYNTAX_H
 #define SLUICE_MODEL_JINJA_SYNTAX_H
 #include "model/jinja/value.h"
@@ -48,31 +48,31 @@ typedef enum jinja_kind {
     JINJA_GENERATION,   /* list body */
     JINJA_BREAK,
     JINJA_CONTINUE,
-    JINJA_PARAMETER, /* name; a default or NULL */
-    JINJA_PAIR,      /* a, b */
-    JINJA_CONSTANT,  /* value */
-    JINJA_NAME,      /* name */
+    JINJA_PARAMETER,        /* name; a default or NULL */
+    JINJA_PAIR,             /* a, b */
+    JINJA_CONSTANT,         /* value */
+    JINJA_NAME,             /* name */
     JINJA_ATTRIBUTE_TARGET, /* name, value = attribute: the ns.x of {% set ns.x = ... %} */
-    JINJA_TUPLE,     /* list */
-    JINJA_LIST_OF,   /* list */
-    JINJA_DICT_OF,   /* list of pairs */
-    JINJA_CONDITIONAL, /* a condition, b, c or NULL */
-    JINJA_AND,       /* a, b */
-    JINJA_OR,        /* a, b */
-    JINJA_NOT,       /* a */
-    JINJA_NEGATE,    /* a */
-    JINJA_POSITIVE,  /* a */
-    JINJA_BINARY,    /* name operator, a, b */
-    JINJA_CONCAT,    /* list */
-    JINJA_COMPARE,   /* a; list of OPERAND */
-    JINJA_OPERAND,   /* name operator, a */
-    JINJA_GET_ATTRIBUTE, /* a, name */
-    JINJA_GET_ITEM,  /* a, b (may be a SLICE) */
-    JINJA_SLICE,     /* a, b, c; each may be NULL */
-    JINJA_CALL,      /* a; list arguments, more named arguments */
-    JINJA_NAMED,     /* name, a */
-    JINJA_FILTER,    /* name, a (NULL: what the block captured); list, more */
-    JINJA_TEST       /* name, a; list, more */
+    JINJA_TUPLE,            /* list */
+    JINJA_LIST_OF,          /* list */
+    JINJA_DICT_OF,          /* list of pairs */
+    JINJA_CONDITIONAL,      /* a condition, b, c or NULL */
+    JINJA_AND,              /* a, b */
+    JINJA_OR,               /* a, b */
+    JINJA_NOT,              /* a */
+    JINJA_NEGATE,           /* a */
+    JINJA_POSITIVE,         /* a */
+    JINJA_BINARY,           /* name operator, a, b */
+    JINJA_CONCAT,           /* list */
+    JINJA_COMPARE,          /* a; list of OPERAND */
+    JINJA_OPERAND,          /* name operator, a */
+    JINJA_GET_ATTRIBUTE,    /* a, name */
+    JINJA_GET_ITEM,         /* a, b (may be a SLICE) */
+    JINJA_SLICE,            /* a, b, c; each may be NULL */
+    JINJA_CALL,             /* a; list arguments, more named arguments */
+    JINJA_NAMED,            /* name, a */
+    JINJA_FILTER,           /* name, a (NULL: what the block captured); list, more */
+    JINJA_TEST              /* name, a; list, more */
 } jinja_kind;
 
 enum { JINJA_USES_VARARGS = 1, JINJA_USES_KWARGS = 2, JINJA_USES_CALLER = 4 };

@@ -44,20 +44,80 @@ static bool ordered(jinja_run *run, jinja_value a, jinja_value b, const char *wh
     return which[0] == 'l' ? (which[1] == 'e' ? order <= 0 : order < 0) : which[1] == 'e' ? order >= 0 : order > 0;
 }
 
-enum { DEFINED, UNDEF, NONE, BOOLEAN, IS_TRUE, IS_FALSE, INTEGER, REAL, NUMBER, STRING, MAPPING, SEQUENCE, ITERABLE, CALLABLE,
-       EVEN, ODD, LOWER, UPPER, DIVISIBLE, EQUAL, NOT_EQUAL, LT, LE, GT, GE, IN, SAMEAS, FILTER, TEST };
+enum {
+    DEFINED,
+    UNDEF,
+    NONE,
+    BOOLEAN,
+    IS_TRUE,
+    IS_FALSE,
+    INTEGER,
+    REAL,
+    NUMBER,
+    STRING,
+    MAPPING,
+    SEQUENCE,
+    ITERABLE,
+    CALLABLE,
+    EVEN,
+    ODD,
+    LOWER,
+    UPPER,
+    DIVISIBLE,
+    EQUAL,
+    NOT_EQUAL,
+    LT,
+    LE,
+    GT,
+    GE,
+    IN,
+    SAMEAS,
+    FILTER,
+    TEST
+};
 
 static const struct {
     const char *name;
     int what, arguments;
 } tests[] = {
-    {"defined", DEFINED, 0}, {"undefined", UNDEF, 0}, {"none", NONE, 0}, {"boolean", BOOLEAN, 0}, {"true", IS_TRUE, 0},
-    {"false", IS_FALSE, 0}, {"integer", INTEGER, 0}, {"float", REAL, 0}, {"number", NUMBER, 0}, {"string", STRING, 0},
-    {"mapping", MAPPING, 0}, {"sequence", SEQUENCE, 0}, {"iterable", ITERABLE, 0}, {"callable", CALLABLE, 0},
-    {"even", EVEN, 0}, {"odd", ODD, 0}, {"lower", LOWER, 0}, {"upper", UPPER, 0}, {"divisibleby", DIVISIBLE, 1},
-    {"eq", EQUAL, 1}, {"equalto", EQUAL, 1}, {"==", EQUAL, 1}, {"ne", NOT_EQUAL, 1}, {"!=", NOT_EQUAL, 1}, {"lt", LT, 1},
-    {"lessthan", LT, 1}, {"<", LT, 1}, {"le", LE, 1}, {"<=", LE, 1}, {"gt", GT, 1}, {"greaterthan", GT, 1}, {">", GT, 1},
-    {"ge", GE, 1}, {">=", GE, 1}, {"in", IN, 1}, {"sameas", SAMEAS, 1}, {"filter", FILTER, 0}, {"test", TEST, 0},
+    {"defined", DEFINED, 0},
+    {"undefined", UNDEF, 0},
+    {"none", NONE, 0},
+    {"boolean", BOOLEAN, 0},
+    {"true", IS_TRUE, 0},
+    {"false", IS_FALSE, 0},
+    {"integer", INTEGER, 0},
+    {"float", REAL, 0},
+    {"number", NUMBER, 0},
+    {"string", STRING, 0},
+    {"mapping", MAPPING, 0},
+    {"sequence", SEQUENCE, 0},
+    {"iterable", ITERABLE, 0},
+    {"callable", CALLABLE, 0},
+    {"even", EVEN, 0},
+    {"odd", ODD, 0},
+    {"lower", LOWER, 0},
+    {"upper", UPPER, 0},
+    {"divisibleby", DIVISIBLE, 1},
+    {"eq", EQUAL, 1},
+    {"equalto", EQUAL, 1},
+    {"==", EQUAL, 1},
+    {"ne", NOT_EQUAL, 1},
+    {"!=", NOT_EQUAL, 1},
+    {"lt", LT, 1},
+    {"lessthan", LT, 1},
+    {"<", LT, 1},
+    {"le", LE, 1},
+    {"<=", LE, 1},
+    {"gt", GT, 1},
+    {"greaterthan", GT, 1},
+    {">", GT, 1},
+    {"ge", GE, 1},
+    {">=", GE, 1},
+    {"in", IN, 1},
+    {"sameas", SAMEAS, 1},
+    {"filter", FILTER, 0},
+    {"test", TEST, 0},
 };
 enum { TESTS = sizeof tests / sizeof *tests };
 
@@ -137,7 +197,8 @@ jinja_value sluice__jinja_apply_filter(jinja_run *run, const char *name, jinja_v
     jinja_value a[JINJA_MAX_ARGUMENTS] = {0};
     const jinja_filter *f = find_filter(name);
     if (!f) return sluice__jinja_unsupported(run, "the filter \"%s\"", name);
-    if (f->signature && !sluice__jinja_bind(run, name, args, f->signature, f->required, a)) return sluice__jinja_undefined("");
+    if (f->signature && !sluice__jinja_bind(run, name, args, f->signature, f->required, a))
+        return sluice__jinja_undefined("");
     if (!sluice__jinja_spend(run, 0)) return v;
     return f->apply(run, v, a, args);
 }

@@ -30,14 +30,22 @@ void sluice__jinja_write_real(sluice__strbuf *out, double x) {
 }
 
 static void repr_character(sluice__strbuf *out, const char *at, int length, uint32_t c, char quote) {
-    if (c == (uint32_t)quote || c == '\\') sluice__strbuf_printf(out, "\\%c", (char)c);
-    else if (c == '\n') sluice__strbuf_puts(out, "\\n");
-    else if (c == '\r') sluice__strbuf_puts(out, "\\r");
-    else if (c == '\t') sluice__strbuf_puts(out, "\\t");
-    else if (sluice__jinja_is_printable(c)) sluice__strbuf_add(out, at, (size_t)length);
-    else if (c < 0x100) sluice__strbuf_printf(out, "\\x%02x", c);
-    else if (c < 0x10000) sluice__strbuf_printf(out, "\\u%04x", c);
-    else sluice__strbuf_printf(out, "\\U%08x", c);
+    if (c == (uint32_t)quote || c == '\\')
+        sluice__strbuf_printf(out, "\\%c", (char)c);
+    else if (c == '\n')
+        sluice__strbuf_puts(out, "\\n");
+    else if (c == '\r')
+        sluice__strbuf_puts(out, "\\r");
+    else if (c == '\t')
+        sluice__strbuf_puts(out, "\\t");
+    else if (sluice__jinja_is_printable(c))
+        sluice__strbuf_add(out, at, (size_t)length);
+    else if (c < 0x100)
+        sluice__strbuf_printf(out, "\\x%02x", c);
+    else if (c < 0x10000)
+        sluice__strbuf_printf(out, "\\u%04x", c);
+    else
+        sluice__strbuf_printf(out, "\\U%08x", c);
 }
 
 static void repr_text(sluice__strbuf *out, jinja_value v) {
@@ -64,7 +72,8 @@ static void repr_list(jinja_run *run, sluice__strbuf *out, const jinja_list *lis
     static const char *const open[] = {"[", "(", NULL, "dict_keys([", "dict_values([", "dict_items(["};
     static const char *const close[] = {"]", ")", NULL, "])", "])", "])"};
     if (list->kind == JINJA_KIND_RANGE || list->kind == JINJA_KIND_GENERATOR) {
-        sluice__jinja_unsupported(run, "the text of a %s", list->kind == JINJA_KIND_RANGE ? "range" : "generator (put |list behind it)");
+        sluice__jinja_unsupported(run, "the text of a %s",
+                                  list->kind == JINJA_KIND_RANGE ? "range" : "generator (put |list behind it)");
         return;
     }
     sluice__strbuf_puts(out, open[list->kind]);
@@ -85,9 +94,12 @@ static void repr_dict(jinja_run *run, sluice__strbuf *out, const jinja_dict *dic
 }
 
 static void repr_nested(jinja_run *run, sluice__strbuf *out, jinja_value v) {
-    if (++run->depth > JINJA_MAX_DEPTH) sluice__jinja_unsupported(run, "values are nested too deeply");
-    else if (v.type == JINJA_LIST) repr_list(run, out, v.list);
-    else if (v.type == JINJA_DICT) repr_dict(run, out, v.dict);
+    if (++run->depth > JINJA_MAX_DEPTH)
+        sluice__jinja_unsupported(run, "values are nested too deeply");
+    else if (v.type == JINJA_LIST)
+        repr_list(run, out, v.list);
+    else if (v.type == JINJA_DICT)
+        repr_dict(run, out, v.dict);
     else {
         sluice__strbuf_puts(out, "<Namespace ");
         repr_dict(run, out, v.dict);
@@ -123,8 +135,10 @@ void sluice__jinja_write(jinja_run *run, sluice__strbuf *out, jinja_value v) {
         return;
     }
     if (!sluice__jinja_spend(run, v.size)) return;
-    if (out->size + v.size > run->bytes_left) sluice__jinja_unsupported(run, "rendering takes too much memory");
-    else sluice__strbuf_add(out, v.text, v.size);
+    if (out->size + v.size > run->bytes_left)
+        sluice__jinja_unsupported(run, "rendering takes too much memory");
+    else
+        sluice__strbuf_add(out, v.text, v.size);
 }
 
 jinja_value sluice__jinja_str(jinja_run *run, jinja_value v) {
@@ -148,12 +162,18 @@ static void json_text(const json_writer *w, jinja_value v) {
     for (size_t at = 0; at < v.size;) {
         int n;
         uint32_t c = sluice__utf8_get((const unsigned char *)v.text + at, &n);
-        if (c == '"' || c == '\\') sluice__strbuf_printf(w->out, "\\%c", (char)c);
-        else if (c >= 8 && c <= 13 && c != 11) sluice__strbuf_printf(w->out, "\\%c", names[c - 8]);
-        else if (c < 0x20) sluice__strbuf_printf(w->out, "\\u%04x", c);
-        else if (c < 0x80 || !w->style->ensure_ascii) sluice__strbuf_add(w->out, v.text + at, (size_t)n);
-        else if (c < 0x10000) sluice__strbuf_printf(w->out, "\\u%04x", c);
-        else sluice__strbuf_printf(w->out, "\\u%04x\\u%04x", 0xD7C0 + (c >> 10), 0xDC00 + (c & 0x3FF));
+        if (c == '"' || c == '\\')
+            sluice__strbuf_printf(w->out, "\\%c", (char)c);
+        else if (c >= 8 && c <= 13 && c != 11)
+            sluice__strbuf_printf(w->out, "\\%c", names[c - 8]);
+        else if (c < 0x20)
+            sluice__strbuf_printf(w->out, "\\u%04x", c);
+        else if (c < 0x80 || !w->style->ensure_ascii)
+            sluice__strbuf_add(w->out, v.text + at, (size_t)n);
+        else if (c < 0x10000)
+            sluice__strbuf_printf(w->out, "\\u%04x", c);
+        else
+            sluice__strbuf_printf(w->out, "\\u%04x\\u%04x", 0xD7C0 + (c >> 10), 0xDC00 + (c & 0x3FF));
         at += (size_t)n;
     }
     sluice__strbuf_puts(w->out, "\"");
@@ -163,8 +183,10 @@ static void json_break(const json_writer *w, int level) {
     if (w->style->indent < 0) return;
     sluice__strbuf_puts(w->out, "\n");
     for (int i = 0; i < level; i++) {
-        if (w->style->indent_text) sluice__strbuf_puts(w->out, w->style->indent_text);
-        else sluice__strbuf_printf(w->out, "%*s", w->style->indent, "");
+        if (w->style->indent_text)
+            sluice__strbuf_puts(w->out, w->style->indent_text);
+        else
+            sluice__strbuf_printf(w->out, "%*s", w->style->indent, "");
     }
 }
 
@@ -182,11 +204,16 @@ static void json_list(const json_writer *w, const jinja_list *list, int level) {
 }
 
 static void json_scalar(const json_writer *w, jinja_value v) {
-    if (v.type == JINJA_NONE) sluice__strbuf_puts(w->out, "null");
-    else if (v.type == JINJA_BOOL) sluice__strbuf_puts(w->out, v.truth ? "true" : "false");
-    else if (v.type == JINJA_FLOAT && isnan(v.real)) sluice__strbuf_puts(w->out, "NaN");
-    else if (v.type == JINJA_FLOAT && isinf(v.real)) sluice__strbuf_puts(w->out, v.real < 0 ? "-Infinity" : "Infinity");
-    else sluice__jinja_repr(w->run, w->out, v);
+    if (v.type == JINJA_NONE)
+        sluice__strbuf_puts(w->out, "null");
+    else if (v.type == JINJA_BOOL)
+        sluice__strbuf_puts(w->out, v.truth ? "true" : "false");
+    else if (v.type == JINJA_FLOAT && isnan(v.real))
+        sluice__strbuf_puts(w->out, "NaN");
+    else if (v.type == JINJA_FLOAT && isinf(v.real))
+        sluice__strbuf_puts(w->out, v.real < 0 ? "-Infinity" : "Infinity");
+    else
+        sluice__jinja_repr(w->run, w->out, v);
 }
 
 /* Python writes numbers, booleans and None as they are written as values. */
@@ -237,11 +264,16 @@ static void json_value(const json_writer *w, jinja_value v, int level) {
         return;
     }
     bool sequence = v.type == JINJA_LIST && v.list->kind <= JINJA_KIND_TUPLE;
-    if (v.type == JINJA_STRING) json_text(w, v);
-    else if (v.type == JINJA_DICT) json_dict(w, v.dict, level);
-    else if (sequence) json_list(w, v.list, level);
-    else if (sluice__jinja_is_number(v) || v.type == JINJA_NONE) json_scalar(w, v);
-    else sluice__jinja_fail(w->run, "Object of type %s is not JSON serializable", sluice__jinja_type_name(v));
+    if (v.type == JINJA_STRING)
+        json_text(w, v);
+    else if (v.type == JINJA_DICT)
+        json_dict(w, v.dict, level);
+    else if (sequence)
+        json_list(w, v.list, level);
+    else if (sluice__jinja_is_number(v) || v.type == JINJA_NONE)
+        json_scalar(w, v);
+    else
+        sluice__jinja_fail(w->run, "Object of type %s is not JSON serializable", sluice__jinja_type_name(v));
     w->run->depth--;
 }
 

@@ -161,7 +161,8 @@ static uint64_t hash_of(jinja_value v) {
         return sluice__hash_bytes(&x, sizeof x, 0x9e3779b97f4a7c15u);
     }
     uint64_t h = (uint64_t)v.type + 1;
-    for (size_t i = 0; v.type == JINJA_LIST && i < v.list->count; i++) h = h * 0x100000001b3u ^ hash_of(v.list->items[i]);
+    for (size_t i = 0; v.type == JINJA_LIST && i < v.list->count; i++)
+        h = h * 0x100000001b3u ^ hash_of(v.list->items[i]);
     return h;
 }
 
@@ -276,7 +277,8 @@ jinja_value sluice__jinja_from_json(jinja_run *run, const json_t *json) {
 /* ---- asking ---- */
 
 const char *sluice__jinja_type_name(jinja_value v) {
-    static const char *const kinds[] = {"list", "tuple", "range", "dict_keys", "dict_values", "dict_items", "generator"};
+    static const char *const kinds[] = {"list",        "tuple",      "range",    "dict_keys",
+                                        "dict_values", "dict_items", "generator"};
     switch (v.type) {
     case JINJA_UNDEFINED: return "Undefined";
     case JINJA_NONE: return "NoneType";
@@ -311,9 +313,7 @@ bool sluice__jinja_truth(jinja_value v) {
 
 int64_t sluice__jinja_int_of(jinja_value v) { return v.type == JINJA_BOOL ? v.truth : v.integer; }
 
-double sluice__jinja_real_of(jinja_value v) {
-    return v.type == JINJA_FLOAT ? v.real : (double)sluice__jinja_int_of(v);
-}
+double sluice__jinja_real_of(jinja_value v) { return v.type == JINJA_FLOAT ? v.real : (double)sluice__jinja_int_of(v); }
 
 bool sluice__jinja_is(jinja_value v, const char *text) {
     return v.type == JINJA_STRING && strlen(text) == v.size && !memcmp(v.text, text, v.size);
@@ -396,13 +396,17 @@ int sluice__jinja_compare(jinja_run *run, jinja_value a, jinja_value b) {
     }
     if (ordered_lists(a, b)) {
         int order = 0;
-        if (++run->depth > JINJA_MAX_DEPTH) sluice__jinja_unsupported(run, "values are nested too deeply");
-        else order = compare_lists(run, a.list, b.list);
+        if (++run->depth > JINJA_MAX_DEPTH)
+            sluice__jinja_unsupported(run, "values are nested too deeply");
+        else
+            order = compare_lists(run, a.list, b.list);
         run->depth--;
         return order;
     }
-    if (a.type == JINJA_UNDEFINED) sluice__jinja_no_undefined(run, a);
-    else if (b.type == JINJA_UNDEFINED) sluice__jinja_no_undefined(run, b);
+    if (a.type == JINJA_UNDEFINED)
+        sluice__jinja_no_undefined(run, a);
+    else if (b.type == JINJA_UNDEFINED)
+        sluice__jinja_no_undefined(run, b);
     else
         sluice__jinja_fail(run, "'%s' and '%s' have no order", sluice__jinja_type_name(a), sluice__jinja_type_name(b));
     return 0;

@@ -4,7 +4,8 @@
  * nothing has to be counted or freed one by one. Only namespaces, loops and generators have state.
  *
  * Errors are sticky: whoever fails sets run->st and gives back an undefined value; everybody looks at run->st before
- * going on in a loop. Text is UTF-8, always well-formed; positions and lengths that a template sees count characters. */
+ * going on in a loop. Text is UTF-8, always well-formed; positions and lengths that a template sees count characters.
+ */
 #ifndef SLUICE_MODEL_JINJA_VALUE_H
 #define SLUICE_MODEL_JINJA_VALUE_H
 #include <jansson.h>
@@ -79,8 +80,8 @@ typedef struct jinja_pair {
 
 struct jinja_dict {
     size_t count, capacity;
-    jinja_pair *pairs;  /* in order of insertion */
-    uint32_t *table;    /* [slots] index + 1, 0 = free; NULL while there are few */
+    jinja_pair *pairs; /* in order of insertion */
+    uint32_t *table;   /* [slots] index + 1, 0 = free; NULL while there are few */
     size_t slots;
 };
 
@@ -109,7 +110,7 @@ typedef struct jinja_arena {
 
 typedef struct jinja_run {
     jinja_arena *arena;
-    size_t bytes_left;   /* memory and output that may still be taken */
+    size_t bytes_left; /* memory and output that may still be taken */
     int64_t steps_left;
     int depth;           /* nested evaluations */
     const char *name;    /* of the template, for messages */
@@ -173,28 +174,28 @@ static inline bool sluice__jinja_is_number(jinja_value v) {
     return v.type == JINJA_INT || v.type == JINJA_FLOAT || v.type == JINJA_BOOL;
 }
 static inline bool sluice__jinja_is_int(jinja_value v) { return v.type == JINJA_INT || v.type == JINJA_BOOL; }
-int64_t sluice__jinja_int_of(jinja_value v);  /* of an int or bool */
-double sluice__jinja_real_of(jinja_value v);  /* of a number */
+int64_t sluice__jinja_int_of(jinja_value v);            /* of an int or bool */
+double sluice__jinja_real_of(jinja_value v);            /* of a number */
 bool sluice__jinja_is(jinja_value v, const char *text); /* a string of this text */
 
 /* ---- as text (text.c) ---- */
-jinja_value sluice__jinja_str(jinja_run *run, jinja_value v); /* str(v) */
+jinja_value sluice__jinja_str(jinja_run *run, jinja_value v);                 /* str(v) */
 void sluice__jinja_write(jinja_run *run, sluice__strbuf *out, jinja_value v); /* str(v) behind out */
 void sluice__jinja_repr(jinja_run *run, sluice__strbuf *out, jinja_value v);
 void sluice__jinja_write_real(sluice__strbuf *out, double x); /* repr(x) */
 
 typedef struct jinja_json_style {
     bool ensure_ascii, sort_keys;
-    int indent;           /* -1 = one line */
+    int indent;              /* -1 = one line */
     const char *indent_text; /* or this */
-    jinja_value item, key; /* separators */
+    jinja_value item, key;   /* separators */
 } jinja_json_style;
 void sluice__jinja_json(jinja_run *run, sluice__strbuf *out, jinja_value v, const jinja_json_style *style);
 
 /* ---- characters (unicode.c) ---- */
 bool sluice__jinja_is_space(uint32_t c);
 bool sluice__jinja_is_printable(uint32_t c);
-size_t sluice__jinja_length(jinja_value text);                 /* characters */
+size_t sluice__jinja_length(jinja_value text);                   /* characters */
 size_t sluice__jinja_offset(jinja_value text, size_t character); /* its byte; size when behind the end */
 typedef enum jinja_case { JINJA_LOWER, JINJA_UPPER, JINJA_TITLE, JINJA_CAPITALIZE, JINJA_SWAPCASE } jinja_case;
 jinja_value sluice__jinja_recase(jinja_run *run, jinja_value text, jinja_case how);
