@@ -98,15 +98,32 @@ static void put_scales(unsigned char *at, sluice__quant type, int lane, const un
     }
 }
 
+/* Codes of a block of 8 or 4 bits as they lie in the file: the first 16 codes of 4 bits are low halves there too, so bytes
+ * move in fours. */
+static void move_codes(unsigned char *at, int lane, const unsigned char *p, bool eight) {
+    for (int g = 0; g < (eight ? 8 : 4); g++) {
+        uint32_t four;
+        memcpy(&four, p + GROUP * g, GROUP);
+        if (eight) four ^= 0x80808080u;
+        memcpy(at + g * GROUP_BYTES + lane * GROUP, &four, GROUP);
+    }
+}
+
 void sluice__quant_put_row(unsigned char *panels, sluice__quant type, int64_t columns, int64_t r, const void *blocks) {
+    bool eight = type == SLUICE__QUANT_Q8_0, four = type == SLUICE__QUANT_Q4_0 || type == SLUICE__QUANT_Q4_1;
     int lane = (int)(r % PANEL), values = sluice__quant_values(type), codes = code_bytes(type);
     unsigned char *codes_at = panels + r / PANEL * sluice__quant_panel_bytes(type, columns);
     unsigned char *scales_at = codes_at + columns / PART * codes;
     const unsigned char *block = blocks;
     sluice__quant_part parts[8];
     for (int64_t i = 0; i < columns; i += values, block += sluice__quant_bytes(type)) {
-        sluice__quant_open(parts, type, block);
-        for (int j = 0; j < values / PART; j++, codes_at += codes) put_codes(codes_at, type, lane, parts[j].code);
+        if (eight || four) {
+            move_codes(codes_at, lane, block + (has_min(type) ? 4 : 2), eight);
+            codes_at += codes;
+        } else {
+            sluice__quant_open(parts, type, block);
+            for (int j = 0; j < values / PART; j++, codes_at += codes) put_codes(codes_at, type, lane, parts[j].code);
+        }
         put_scales(scales_at, type, lane, block);
         scales_at += scale_bytes(type);
     }
