@@ -122,7 +122,9 @@ static sluice__gguf_edit hybrid_edit(const sluice__gguf *g, const char *arch, co
     int64_t inner = integer_of(g, arch, "ssm.inner_size"), state = integer_of(g, arch, "ssm.state_size");
     bool decay = ends_with(name, "ssm_a"), tiled = !strncmp(arch, "qwen35", 6);
     sluice__gguf_edit e = {.kind = SLUICE__EDIT_VALUE_HEADS, .heads = heads, .width = 1, .groups = groups};
-    if (heads < 1 || groups < 1 || heads % groups || inner % heads) return (sluice__gguf_edit){0};
+    enum { MOST = 1 << 24 }; /* far above any model, and products stay far below 2^63 */
+    bool sane = heads >= 1 && heads <= MOST && groups >= 1 && inner >= heads && inner <= MOST && state >= 0 && state <= MOST;
+    if (!sane || heads % groups || inner % heads) return (sluice__gguf_edit){0};
     if (!tiled) e.groups = heads; /* one value head each: nothing moves */
     if (decay) return e.kind = SLUICE__EDIT_DECAY, e;
     if (e.groups == heads) return (sluice__gguf_edit){0};
@@ -135,7 +137,14 @@ static sluice__gguf_edit hybrid_edit(const sluice__gguf *g, const char *arch, co
     return mixed ? e : (sluice__gguf_edit){0};
 }
 
-sluice__gguf_edit sluice__gguf_edit_of(const sluice__gguf *g, const char *name) {
+/* An edit moves values inside the tensor only, whatever the metadata say. */
+static bool fits(const sluice__gguf_edit *e, const sluice__gguf_tensor *t) {
+    int64_t row = t->shape[t->ndim - 1];
+    bool columns = e->kind == SLUICE__EDIT_VALUE_COLUMNS || t->ndim == 1;
+    return e->first + e->heads * e->width <= (columns ? row : t->count / row);
+}
+
+static sluice__gguf_edit edit_by_metadata(const sluice__gguf *g, const char *name) {
     sluice__gguf_text arch;
     char text[24];
     if (!sluice__gguf_string(sluice__gguf_find(g, "general.architecture"), &arch) || arch.size >= sizeof text)
@@ -145,6 +154,12 @@ sluice__gguf_edit sluice__gguf_edit_of(const sluice__gguf *g, const char *name) 
     if (!strcmp(text, "llama")) return llama_edit(g, name);
     if (!strncmp(text, "qwen35", 6) || !strcmp(text, "qwen3next")) return hybrid_edit(g, text, name);
     return (sluice__gguf_edit){0};
+}
+
+sluice__gguf_edit sluice__gguf_edit_of(const sluice__gguf *g, const char *name) {
+    const sluice__gguf_tensor *t = sluice__gguf_find_tensor(g, name);
+    sluice__gguf_edit e = t ? edit_by_metadata(g, name) : (sluice__gguf_edit){0};
+    return e.kind != SLUICE__EDIT_NONE && fits(&e, t) ? e : (sluice__gguf_edit){0};
 }
 
 int64_t sluice__gguf_edit_source(const sluice__gguf_edit *e, int64_t r) {
