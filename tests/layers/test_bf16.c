@@ -28,8 +28,8 @@ static const double FP32_LEAST = 5e-4, FP32_MOST = 0.1, FP32_ALL = 0.5;
 static const char *const variants[] = {
     "\"gate_position\": \"none\"",
     "\"gate_position\": \"sdpa\"",
-    "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false, \"qkv_bias\": true, "
-    "\"o_bias\": true",
+    ("\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false, \"qkv_bias\": true, "
+     "\"o_bias\": true"),
     "\"gate_position\": \"value\", \"tie_word_embeddings\": false",
     "\"gate_position\": \"key\"",
     "\"gate_position\": \"query\", \"gate_sharing\": \"shared\"",
