@@ -389,6 +389,9 @@ static sluice_status read_needle(const sluice__arm *arm, const sluice__json *at,
     if (!json_is_string(bos) || strcmp(json_string_value(bos), "document") || !json_is_false(eos))
         return sluice__json_fail(at, "bos", err, "kind needle: expected \"document\", with append_eos false: a window is "
                                  "one document behind its start token");
+    if (!json_is_true(json_object_get(arm->data, "document_mask")))
+        return sluice__json_fail(at, "document_mask", err, "kind needle: expected true, or the last token of every window "
+                                 "learns to predict the start token of the next");
     return SLUICE_OK;
 }
 

@@ -26,12 +26,14 @@ static fixture make(void) {
     f.p.seq_len = LENGTH;
     f.p.bos = SLUICE_BOS_DOCUMENT;
     f.p.append_eos = false;
+    f.p.document_mask = true;
     f.p.split = SLUICE_SPLIT_PARTS;
     f.p.split_parts = 4;
     f.p.validation_split_percentage = 20;
     assert_ok_err(sluice_train_tokenizer_on_text(&f.tokenizer, &f.p, 300, &d, 1, &err), &err);
     sluice_train_params plain = f.p;
     plain.bos = SLUICE_BOS_NONE;
+    plain.document_mask = false;
     assert_ok_err(sluice_dataset_from_text(&f.text, &plain, f.tokenizer, &d, 1, &err), &err);
     assert_ok_err(sluice__tags_of(&f.tags, f.tokenizer, &err), &err);
     return f;
@@ -63,11 +65,13 @@ static void documents_hold_their_tags(void **state) {
     int tagged = 0;
     int64_t windows = sluice_dataset_get_info(d).train_windows;
     for (int64_t w = 0; w < windows; w++) {
-        int32_t ids[LENGTH], labels[LENGTH];
+        int32_t ids[LENGTH], labels[LENGTH], positions[LENGTH], key_start[LENGTH];
         int value[SLUICE__NEEDLE_KEYS], mentions[SLUICE__NEEDLE_KEYS] = {0}, keys = 0, key;
-        sluice_window window = {ids, labels, NULL, NULL};
+        sluice_window window = {ids, labels, positions, key_start};
         sluice_dataset_train_window(d, w, &window);
         assert_int_equal(ids[0], sluice_tokenizer_bos_id(f.tokenizer)); /* a window is a document */
+        assert_int_equal(labels[LENGTH - 1], -1); /* and its end does not predict the start of the next */
+        assert_int_equal(labels[LENGTH - 2], ids[LENGTH - 1]);
         for (int i = 1; i < LENGTH; i++) {
             assert_int_not_equal(ids[i], ids[0]);
             int v = tag_at(&f.tags, ids, i, LENGTH, &key);
@@ -152,7 +156,7 @@ static void a_study_measures_both_stages(void **state) {
         "{\"name\": \"tiny-length\", \"model\": {\"hidden_size\": 16, \"num_hidden_layers\": 1, "
         "\"num_attention_heads\": 2, \"intermediate_size\": 32}, \"data\": {\"kind\": \"needle\", \"vocab_size\": 280, "
         "\"needles\": 1, \"mentions\": 2, \"needle_share\": 0.5, \"documents\": 200, \"seed\": 1, \"seq_len\": 32, "
-        "\"bos\": \"document\", \"append_eos\": false, \"split\": \"parts\", \"split_parts\": 4, "
+        "\"bos\": \"document\", \"append_eos\": false, \"document_mask\": true, \"split\": \"parts\", \"split_parts\": 4, "
         "\"validation_split_percentage\": 20}, \"training\": {\"max_steps\": 12, \"warmup_steps\": 2, "
         "\"per_device_train_batch_size\": 4, \"probe_steps\": 0}, \"evaluation\": {\"inspect_windows\": 4, \"lengths\": [], "
         "\"map_tokens\": 8, \"heldout_prompts\": 0}, \"extension\": {\"seq_len\": 64, \"rope_theta\": 50000, "
