@@ -249,6 +249,22 @@ static sluice_status check(const sluice_inspect_job *job, sluice_error *err) {
     return SLUICE_OK;
 }
 
+/* Checkpoints come in the order of their steps, whatever a shell made of their names; other models as they were given. */
+static void sort_by_step(json_t *models) {
+    size_t n = json_array_size(models);
+    for (size_t i = 0; i < n; i++)
+        if (step_of(json_string_value(json_object_get(json_array_get(models, i), "path"))) < 0) return;
+    for (size_t i = 1; i < n; i++)
+        for (size_t j = i; j > 0; j--) {
+            json_t *a = json_array_get(models, j - 1), *b = json_array_get(models, j);
+            const char *left = json_string_value(json_object_get(a, "path"));
+            if (step_of(left) <= step_of(json_string_value(json_object_get(b, "path")))) break;
+            json_incref(b);
+            json_array_remove(models, j);
+            json_array_insert_new(models, j - 1, b);
+        }
+}
+
 static sluice_status all_models(json_t *models, const sluice_inspect_job *job, sluice_error *err) {
     int done = 0;
     sluice__progress p;
@@ -270,6 +286,7 @@ static sluice_status all_models(json_t *models, const sluice_inspect_job *job, s
         sluice__progress_update(&p, i + 1, "%s", name);
     }
     sluice__progress_end(&p, "%d of %d", done, job->num_models);
+    sort_by_step(models);
     return done ? SLUICE_OK : err ? err->code : SLUICE_ERR_ARGUMENT;
 }
 

@@ -106,7 +106,7 @@ const numberColumns = (first) =>
     [{label: first}].concat(NUMBERS.map((n) => ({label: n.label, unit: n.unit})));
 
 function summarySection(page) {
-    const few = page.items.length <= 6;
+    const few = page.items.length <= 6 && !page.steps;
     return section(
         "summary",
         "At a glance",
