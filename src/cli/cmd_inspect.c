@@ -36,16 +36,19 @@ typedef struct material {
 
 /* ---- input ---- */
 
-static sluice_status read_stream(FILE *f, const char *name, sluice__strbuf *out, sluice_error *err) {
+static sluice_status read_stream(FILE *f, const char *name, sluice__strbuf *out,
+                                 sluice_error *err) {
     char block[65536];
     size_t n;
     while ((n = fread(block, 1, sizeof block, f)) > 0) {
         sluice__strbuf_add(out, block, n);
         if (out->size > TEXT_LIMIT)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: found more than %d bytes; a part of it is enough", name,
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                                "%s: found more than %d bytes; a part of it is enough", name,
                                 TEXT_LIMIT);
     }
-    if (ferror(f)) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot read: %s", name, strerror(errno));
+    if (ferror(f))
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot read: %s", name, strerror(errno));
     return out->failed ? sluice__no_memory(err, out->size, name) : SLUICE_OK;
 }
 
@@ -58,7 +61,8 @@ static sluice_status read_text(const options *o, material *m, sluice_error *err)
     }
     if (!strcmp(o->text, "-")) return read_stream(stdin, "standard input", &m->text, err);
     FILE *f = fopen(o->text, "rbe");
-    if (!f) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot open: %s", o->text, strerror(errno));
+    if (!f)
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot open: %s", o->text, strerror(errno));
     sluice_status st = read_stream(f, o->text, &m->text, err);
     fclose(f);
     return st;
@@ -68,17 +72,23 @@ static sluice_status read_text(const options *o, material *m, sluice_error *err)
 static sluice_status read_ids(const char *path, material *m, sluice_error *err) {
     json_error_t problem;
     json_t *root = json_load_file(path, 0, &problem);
-    if (!root) return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %d: %s", path, problem.line, problem.text);
+    if (!root)
+        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: line %d: %s", path, problem.line,
+                            problem.text);
     size_t n = json_array_size(root);
-    sluice_status st = n ? SLUICE_OK : sluice__fail(err, SLUICE_ERR_FORMAT, "%s: expected an array of token ids", path);
+    sluice_status st =
+        n ? SLUICE_OK
+          : sluice__fail(err, SLUICE_ERR_FORMAT, "%s: expected an array of token ids", path);
     if (st == SLUICE_OK) m->ids = sluice__calloc(n, sizeof *m->ids, SLUICE__MEM_DATA);
     if (st == SLUICE_OK && !m->ids) st = sluice__no_memory(err, n * sizeof *m->ids, "token ids");
     for (size_t i = 0; st == SLUICE_OK && i < n; i++) {
         const json_t *v = json_array_get(root, i);
         json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
         if (id < 0 || id > INT32_MAX)
-            st = sluice__fail(err, SLUICE_ERR_FORMAT, "%s: element %zu: expected a token id of at least 0", path, i);
-        else m->ids[i] = (int32_t)id;
+            st = sluice__fail(err, SLUICE_ERR_FORMAT,
+                              "%s: element %zu: expected a token id of at least 0", path, i);
+        else
+            m->ids[i] = (int32_t)id;
     }
     m->num_ids = n;
     json_decref(root);
@@ -89,11 +99,14 @@ static sluice_status read_ids(const char *path, material *m, sluice_error *err) 
 
 static int write_files(const options *o, const char *json, sluice_error *err) {
     const char *dir = o->output ? o->output : "inspect";
-    char *data = sluice__path_join(dir, "inspect.json"), *page = sluice__path_join(dir, "inspect.html");
-    sluice_status st = data && page ? sluice__make_dirs(dir, err) : sluice__no_memory(err, strlen(dir), "a path");
+    char *data = sluice__path_join(dir, "inspect.json"),
+         *page = sluice__path_join(dir, "inspect.html");
+    sluice_status st =
+        data && page ? sluice__make_dirs(dir, err) : sluice__no_memory(err, strlen(dir), "a path");
     if (st == SLUICE_OK) st = sluice__write_file(data, json, strlen(json), err);
     if (st == SLUICE_OK) st = sluice_inspect_page(json, strlen(json), page, err);
-    if (st == SLUICE_OK && !o->common.json && !o->common.quiet) printf("results: %s\nreport: %s\n", data, page);
+    if (st == SLUICE_OK && !o->common.json && !o->common.quiet)
+        printf("results: %s\nreport: %s\n", data, page);
     sluice__free(data);
     sluice__free(page);
     return st == SLUICE_OK ? CLI_OK : cli_fail("inspect", err);
@@ -105,7 +118,8 @@ static int show(const options *o, const char *json, sluice_error *err) {
     if (o->common.json) {
         size_t i;
         json_t *model;
-        json_array_foreach(json_object_get(root, "models"), i, model) { /* pictures; inspect.json has them */
+        json_array_foreach(json_object_get(root, "models"), i,
+                           model) { /* pictures; inspect.json has them */
             json_object_del(model, "map");
             json_object_del(model, "surface");
         }
@@ -121,7 +135,8 @@ static int show(const options *o, const char *json, sluice_error *err) {
 /* Draws the page of an earlier inspect.json again. */
 static int redraw(const char *dir) {
     sluice_error err = {0};
-    char *text = NULL, *data = sluice__path_join(dir, "inspect.json"), *page = sluice__path_join(dir, "inspect.html");
+    char *text = NULL, *data = sluice__path_join(dir, "inspect.json"),
+         *page = sluice__path_join(dir, "inspect.html");
     size_t size = 0;
     sluice_status st = data && page ? sluice__read_file(&text, &size, data, TEXT_LIMIT, &err)
                                     : sluice__no_memory(&err, strlen(dir), "a path");
@@ -156,34 +171,40 @@ static int parse_positions(const char *text, material *m) {
         if (v[i] < 0 || v[i] > 1 << 24 || v[i] != m->positions[i]) m->num_positions = -1;
     }
     if (m->num_positions > 0) return CLI_OK;
-    return cli_usage("inspect", "--positions: found \"%s\", expected positions of 0 or more with commas", text);
+    return cli_usage(
+        "inspect", "--positions: found \"%s\", expected positions of 0 or more with commas", text);
 }
 
 static int check_options(const options *o) {
     int texts = (o->text != NULL) + (o->prompt != NULL) + (o->ids != NULL);
     if (texts > 1) return cli_usage("inspect", "--text, --prompt and --ids exclude each other");
     if (!texts && !o->demo)
-        return cli_usage("inspect", "no text: give --text FILE (- for standard input), --prompt TEXT or --demo TEXT");
+        return cli_usage(
+            "inspect",
+            "no text: give --text FILE (- for standard input), --prompt TEXT or --demo TEXT");
     if (o->seq_len != UNSET && (o->seq_len < 1 || o->seq_len > 1 << 24))
         return cli_usage("inspect", "--seq-len: found %lld, expected 1..%d", o->seq_len, 1 << 24);
     if (o->windows != UNSET && (o->windows < 1 || o->windows > 1 << 30))
         return cli_usage("inspect", "--windows: found %lld, expected 1..%d", o->windows, 1 << 30);
     if (o->map_tokens != UNSET && (o->map_tokens < 0 || o->map_tokens > SLUICE_MAP_MAX_TOKENS))
-        return cli_usage("inspect", "--map-tokens: found %lld, expected 0..%d", o->map_tokens, SLUICE_MAP_MAX_TOKENS);
+        return cli_usage("inspect", "--map-tokens: found %lld, expected 0..%d", o->map_tokens,
+                         SLUICE_MAP_MAX_TOKENS);
     return CLI_OK;
 }
 
 static int collect(options *o, poptContext ctx, material *m, sluice_inspect_job *job) {
     const char *word;
     while ((word = poptGetArg(ctx))) {
-        if (job->num_models == MAX_MODELS) return cli_usage("inspect", "more than %d models", MAX_MODELS);
+        if (job->num_models == MAX_MODELS)
+            return cli_usage("inspect", "more than %d models", MAX_MODELS);
         m->models[job->num_models++] = word;
     }
     if (!job->num_models) return cli_usage("inspect", "expected at least one model directory");
     int code = check_options(o);
     if (code == CLI_OK) code = parse_bos(o->bos, &job->bos);
     if (code == CLI_OK) code = parse_positions(o->positions, m);
-    if (code == CLI_OK) code = cli_inspect_collect(&o->changes, m->changes, m->names, &job->num_changes);
+    if (code == CLI_OK)
+        code = cli_inspect_collect(&o->changes, m->changes, m->names, &job->num_changes);
     job->models = m->models;
     job->changes = m->changes;
     job->seq_len = o->seq_len == UNSET ? 0 : (int)o->seq_len;
@@ -210,9 +231,11 @@ static int run(const options *o, material *m, sluice_inspect_job *job) {
     if (st == SLUICE_OK) st = o->ids ? read_ids(o->ids, m, &err) : read_text(o, m, &err);
     job->text = o->ids ? NULL : m->text.data ? m->text.data : "";
     job->text_size = m->text.size;
-    job->text_name = o->text && strcmp(o->text, "-") ? o->text : o->ids ? o->ids : o->prompt ? "--prompt"
-                                                           : o->text    ? "standard input"
-                                                                        : "--demo";
+    job->text_name = o->text && strcmp(o->text, "-") ? o->text
+                     : o->ids                        ? o->ids
+                     : o->prompt                     ? "--prompt"
+                     : o->text                       ? "standard input"
+                                                     : "--demo";
     job->ids = m->ids;
     job->num_ids = m->num_ids;
     if (st == SLUICE_OK) st = sluice_inspect_run(&json, job, &err);
@@ -236,11 +259,14 @@ static int dispatch(options *o, poptContext ctx) {
     return code;
 }
 
-static const char about[] =
-    "Measures what models do inside on a text: attention on the first token (layer by layer, head by head), massive "
-    "activations, gate scores, sparsity, what kind of head each one is, experts, rounding to 8 bits; the same with "
-    "something inside changed, one row of a table for each change asked for; and several models, or the checkpoints "
-    "of one run, side by side. Writes inspect.json and the page inspect.html. docs/inspect.md defines every number.";
+static const char about[] = "Measures what models do inside on a text: attention on the first "
+                            "token (layer by layer, head by head), massive "
+                            "activations, gate scores, sparsity, what kind of head each one is, "
+                            "experts, rounding to 8 bits; the same with "
+                            "something inside changed, one row of a table for each change asked "
+                            "for; and several models, or the checkpoints "
+                            "of one run, side by side. Writes inspect.json and the page "
+                            "inspect.html. docs/inspect.md defines every number.";
 static const char example[] =
     "  sluice inspect models/smollm2 --text book.txt --zero-massive --window 256 --sinks 0,4\n"
     "  sluice inspect baseline gated --text book.txt -o compare\n"
@@ -250,28 +276,36 @@ static const char example[] =
 int cmd_inspect(int argc, const char **argv) {
     options o = {.seq_len = UNSET, .windows = UNSET, .map_tokens = UNSET};
     struct poptOption table[] = {
-        {"text", 't', POPT_ARG_STRING, &o.text, 0, "text to read (UTF-8); - is standard input", "FILE"},
+        {"text", 't', POPT_ARG_STRING, &o.text, 0, "text to read (UTF-8); - is standard input",
+         "FILE"},
         {"prompt", 'p', POPT_ARG_STRING, &o.prompt, 0, "the text itself", "TEXT"},
-        {"ids", '\0', POPT_ARG_STRING, &o.ids, 0, "token ids as a JSON array, in place of a text", "FILE"},
+        {"ids", '\0', POPT_ARG_STRING, &o.ids, 0, "token ids as a JSON array, in place of a text",
+         "FILE"},
         {"demo", '\0', POPT_ARG_STRING, &o.demo, 0,
          "the paper's picture: maps of four layers, mean over heads, of this text", "TEXT"},
-        {"output", 'o', POPT_ARG_STRING, &o.output, 0, "directory of the results (default: inspect)", "DIR"},
-        {"seq-len", '\0', POPT_ARG_LONGLONG, &o.seq_len, 0, "tokens of a window (default: 512, less for short texts)",
-         "N"},
+        {"output", 'o', POPT_ARG_STRING, &o.output, 0,
+         "directory of the results (default: inspect)", "DIR"},
+        {"seq-len", '\0', POPT_ARG_LONGLONG, &o.seq_len, 0,
+         "tokens of a window (default: 512, less for short texts)", "N"},
         {"windows", '\0', POPT_ARG_LONGLONG, &o.windows, 0, "most windows (default: 8)", "N"},
         {"bos", '\0', POPT_ARG_STRING, &o.bos, 0,
-         "token in front of every window (default: auto, what the tokenizer puts there)", "auto|none|ID"},
-        {"tokenizer", '\0', POPT_ARG_STRING, &o.tokenizer, 0, "tokenizer.json for all models (default: their own)",
-         "PATH"},
+         "token in front of every window (default: auto, what the tokenizer puts there)",
+         "auto|none|ID"},
+        {"tokenizer", '\0', POPT_ARG_STRING, &o.tokenizer, 0,
+         "tokenizer.json for all models (default: their own)", "PATH"},
         CLI_INSPECT_CHANGE_OPTIONS(&o.changes),
-        {"positions", '\0', POPT_ARG_STRING, &o.positions, 0, "also the attention on these positions", "0,1,..."},
+        {"positions", '\0', POPT_ARG_STRING, &o.positions, 0,
+         "also the attention on these positions", "0,1,..."},
         {"tokens", '\0', POPT_ARG_STRING, &o.tokens, 0,
          "and on tokens made of these characters, for example \".,;\" for delimiters", "CHARS"},
         {"map-tokens", '\0', POPT_ARG_LONGLONG, &o.map_tokens, 0,
          "tokens of attention maps (default: up to 96, by size of the model; 0 = no maps)", "N"},
-        {"light", '\0', POPT_ARG_NONE, &o.light, 0, "one pass: shares, norms, gates and the loss alone", NULL},
-        {"no-weights", '\0', POPT_ARG_NONE, &o.no_weights, 0, "leave out what int8 would do to the weights", NULL},
-        {"report", '\0', POPT_ARG_STRING, &o.report, 0, "draw DIR/inspect.html again from DIR/inspect.json", "DIR"},
+        {"light", '\0', POPT_ARG_NONE, &o.light, 0,
+         "one pass: shares, norms, gates and the loss alone", NULL},
+        {"no-weights", '\0', POPT_ARG_NONE, &o.no_weights, 0,
+         "leave out what int8 would do to the weights", NULL},
+        {"report", '\0', POPT_ARG_STRING, &o.report, 0,
+         "draw DIR/inspect.html again from DIR/inspect.json", "DIR"},
         CLI_COMMON_OPTIONS(&o.common),
         POPT_AUTOHELP POPT_TABLEEND};
     int code;

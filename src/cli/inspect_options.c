@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From options to interventions: each is one row of the table; --window and --sinks make a row for every pair. */
+/* From options to interventions: each is one row of the table; --window and --sinks make a row for
+ * every pair. */
 #include "cli/cli.h"
 #include "cli/inspect.h"
 #include <limits.h>
@@ -33,7 +34,8 @@ int cli_inspect_numbers(const char *text, double *out, int most) {
 }
 
 static int add(rows *r, const sluice_intervention *change, const char *fmt, double a, double b) {
-    if (r->count == CLI_INSPECT_LIST) return cli_usage("inspect", "more than %d interventions", CLI_INSPECT_LIST);
+    if (r->count == CLI_INSPECT_LIST)
+        return cli_usage("inspect", "more than %d interventions", CLI_INSPECT_LIST);
     char *name = r->names[r->count];
     if (strchr(fmt, '%')) {
         char number[2][24];
@@ -56,14 +58,17 @@ static int add_set(rows *r, const char *text) {
     sluice_intervention x = {0};
     double v;
     if (strncmp(text, "gate=", 5))
-        return cli_usage("inspect", "--set: found \"%s\", expected gate=V, gate=mean or gate=channel-mean", text);
+        return cli_usage("inspect",
+                         "--set: found \"%s\", expected gate=V, gate=mean or gate=channel-mean",
+                         text);
     const char *value = text + 5;
     if (!strcmp(value, "mean") || !strcmp(value, "channel-mean")) {
         x.gate = *value == 'm' ? SLUICE_GATE_LAYER_MEAN : SLUICE_GATE_CHANNEL_MEAN;
         return add(r, &x, *value == 'm' ? "gate = mean of its layer" : "gate = its own mean", 0, 0);
     }
     if (cli_inspect_numbers(value, &v, 1) != 1)
-        return cli_usage("inspect", "--set: gate: found \"%s\", expected a number, mean or channel-mean", value);
+        return cli_usage(
+            "inspect", "--set: gate: found \"%s\", expected a number, mean or channel-mean", value);
     x.gate = SLUICE_GATE_VALUE_OF;
     x.gate_value = v;
     return add(r, &x, "gate = %a", v, 0);
@@ -87,8 +92,12 @@ static int add_windows(rows *r, const cli_inspect_changes *c) {
         if (window[i] < 1 || window[i] > INT_MAX || window[i] != floor(window[i])) windows = -1;
     for (int i = 0; i < keep; i++)
         if (sinks[i] < 0 || sinks[i] > INT_MAX / 2 || sinks[i] != floor(sinks[i])) keep = -1;
-    if (windows < 0) return cli_usage("inspect", "--window: found \"%s\", expected whole numbers from 1", c->window);
-    if (keep < 0) return cli_usage("inspect", "--sinks: found \"%s\", expected whole numbers from 0", c->sinks);
+    if (windows < 0)
+        return cli_usage("inspect", "--window: found \"%s\", expected whole numbers from 1",
+                         c->window);
+    if (keep < 0)
+        return cli_usage("inspect", "--sinks: found \"%s\", expected whole numbers from 0",
+                         c->sinks);
     for (int i = 0; code == CLI_OK && i < windows * keep; i++) {
         sluice_intervention x = {.window = (int)window[i / keep], .sinks = (int)sinks[i % keep]};
         code = add(r, &x, "window %a, %b first keys", x.window, x.sinks);
@@ -101,7 +110,9 @@ static int add_clips(rows *r, const char *text) {
     int n = text ? cli_inspect_numbers(text, clip, CLI_INSPECT_LIST) : 0, code = CLI_OK;
     for (int i = 0; i < n; i++)
         if (!(clip[i] > 0)) n = -1;
-    if (n < 0) return cli_usage("inspect", "--clip-residual: found \"%s\", expected numbers above 0", text);
+    if (n < 0)
+        return cli_usage("inspect", "--clip-residual: found \"%s\", expected numbers above 0",
+                         text);
     for (int i = 0; code == CLI_OK && i < n; i++) {
         sluice_intervention x = {.residual_clip = clip[i]};
         code = add(r, &x, "outputs clipped at %a", clip[i], 0);
@@ -109,8 +120,8 @@ static int add_clips(rows *r, const char *text) {
     return code;
 }
 
-int cli_inspect_collect(const cli_inspect_changes *c, sluice_inspect_change *out, char (*names)[CLI_INSPECT_NAME],
-                        int *count) {
+int cli_inspect_collect(const cli_inspect_changes *c, sluice_inspect_change *out,
+                        char (*names)[CLI_INSPECT_NAME], int *count) {
     rows r = {.out = out, .names = names};
     int code = CLI_OK;
     for (char **s = c->set; code == CLI_OK && s && *s; s++) code = add_set(&r, *s);

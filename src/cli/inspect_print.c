@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of sluice inspect, read from the JSON that it writes. Layers, positions and channels count from 0. */
+/* The tables of sluice inspect, read from the JSON that it writes. Layers, positions and channels
+ * count from 0. */
 #include "cli/inspect.h"
 #include <math.h>
 #include <stdarg.h>
@@ -17,9 +18,12 @@ static double number(const json_t *at, ...) {
 
 /* Right-aligned, a dash for what is not there; large numbers without decimals. */
 static void cell(double v, int width, int digits) {
-    if (isnan(v)) printf(" %*s", width, "-");
-    else if (fabs(v) >= 1e7) printf(" %*.3g", width, v);
-    else printf(" %*.*f", width, fabs(v) >= 1000 ? 0 : digits, v);
+    if (isnan(v))
+        printf(" %*s", width, "-");
+    else if (fabs(v) >= 1e7)
+        printf(" %*.3g", width, v);
+    else
+        printf(" %*.*f", width, fabs(v) >= 1000 ? 0 : digits, v);
 }
 
 /* At most `width` characters (not bytes), filled up. */
@@ -36,8 +40,8 @@ static void label(const char *text, int width) {
 
 static void summary_head(const char *what) {
     label(what, 34);
-    printf(" %9s %9s %11s %9s %10s %8s %9s %10s\n", "share", "rate", "sink heads", "M-Act", "massive", "gate",
-           "loss", "perplexity");
+    printf(" %9s %9s %11s %9s %10s %8s %9s %10s\n", "share", "rate", "sink heads", "M-Act",
+           "massive", "gate", "loss", "perplexity");
 }
 
 static void summary_row(const char *name, const json_t *inspect) {
@@ -45,7 +49,8 @@ static void summary_row(const char *name, const json_t *inspect) {
     label(name, 34);
     cell(number(inspect, "f_attn_mean", "from_1", NULL), 9, 4);
     cell(number(inspect, "sink_rate_0.3_mean", NULL), 9, 3);
-    snprintf(heads, sizeof heads, "%.0f/%.0f", number(inspect, "sink_heads", NULL), number(inspect, "heads", NULL));
+    snprintf(heads, sizeof heads, "%.0f/%.0f", number(inspect, "sink_heads", NULL),
+             number(inspect, "heads", NULL));
     printf(" %11s", heads);
     cell(number(inspect, "m_act_mean", NULL), 9, 2);
     cell(number(inspect, "massive_total", NULL), 10, 0);
@@ -66,8 +71,8 @@ static double mean_of(const json_t *array) {
 static void print_layers(const json_t *inspect) {
     size_t i;
     json_t *l;
-    printf("\n%5s %9s %9s %9s %11s %11s %9s %9s %9s %9s\n", "layer", "share", "rate", "entropy", "max |h|", "median",
-           "massive", "gate", "< 0.1", "router");
+    printf("\n%5s %9s %9s %9s %11s %11s %9s %9s %9s %9s\n", "layer", "share", "rate", "entropy",
+           "max |h|", "median", "massive", "gate", "< 0.1", "router");
     json_array_foreach(json_object_get(inspect, "layers"), i, l) {
         printf("%5zu", i);
         cell(number(l, "f_attn", "from_1", NULL), 9, 4);
@@ -86,16 +91,19 @@ static void print_layers(const json_t *inspect) {
 static void print_origins(const json_t *model) {
     const json_t *o = json_object_get(model, "origins"), *peak = json_object_get(o, "peak");
     double sink = number(o, "sink_layer", NULL);
-    if (isnan(sink)) printf("No layer's mean first-token share exceeds 0.3.");
+    if (isnan(sink))
+        printf("No layer's mean first-token share exceeds 0.3.");
     else
         printf("The sink begins in layer %.0f (first-token share above 0.3 in %.0f layers).", sink,
                number(o, "sink_layers", NULL));
     if (peak) {
         const char *place = json_string_value(json_object_get(peak, "place"));
-        printf(" The largest activation stands behind layer %.0f: %.6g in channel %.0f at position %.0f, %s%s.",
-               number(peak, "layer", NULL), number(peak, "value", NULL), number(peak, "channel", NULL),
-               number(peak, "position", NULL),
-               place && !strcmp(place, "ffn_out") ? "written by its MLP" : "written by its attention",
+        printf(" The largest activation stands behind layer %.0f: %.6g in channel %.0f at position "
+               "%.0f, %s%s.",
+               number(peak, "layer", NULL), number(peak, "value", NULL),
+               number(peak, "channel", NULL), number(peak, "position", NULL),
+               place && !strcmp(place, "ffn_out") ? "written by its MLP"
+                                                  : "written by its attention",
                json_is_true(json_object_get(peak, "massive")) ? "; it is massive" : "");
     }
     printf("\n");
@@ -125,10 +133,13 @@ static void print_model(const json_t *model, bool alone) {
     const char *name = json_string_value(json_object_get(model, "name"));
     const json_t *first = json_object_get(json_object_get(model, "first_token"), "text");
     if (json_object_get(model, "error")) return;
-    double windows = number(model, "inspect", "windows", NULL), tokens = number(model, "inspect", "seq_len", NULL);
-    printf("\n%s: %.0f window%s of %.0f token%s", name, windows, windows == 1 ? "" : "s", tokens, tokens == 1 ? "" : "s");
+    double windows = number(model, "inspect", "windows", NULL),
+           tokens = number(model, "inspect", "seq_len", NULL);
+    printf("\n%s: %.0f window%s of %.0f token%s", name, windows, windows == 1 ? "" : "s", tokens,
+           tokens == 1 ? "" : "s");
     if (first) printf(", %s in front", json_string_value(first));
-    printf("; uniform attention would give a share of %.4f.\n", number(model, "uniform_share", "from_1", NULL));
+    printf("; uniform attention would give a share of %.4f.\n",
+           number(model, "uniform_share", "from_1", NULL));
     print_origins(model);
     if (alone) print_layers(json_object_get(model, "inspect"));
     print_changes(model);
@@ -142,10 +153,14 @@ void cli_inspect_print(const json_t *root) {
     json_array_foreach(models, i, model) {
         const char *name = json_string_value(json_object_get(model, "name"));
         const char *problem = json_string_value(json_object_get(model, "error"));
-        if (problem) printf("%-34s %s\n", name, problem);
-        else summary_row(name, json_object_get(model, "inspect"));
+        if (problem)
+            printf("%-34s %s\n", name, problem);
+        else
+            summary_row(name, json_object_get(model, "inspect"));
     }
     json_array_foreach(models, i, model) print_model(model, json_array_size(models) == 1);
-    printf("\nshare: mean attention on the first token, without the first query; rate: heads whose mean over all queries\n"
-           "exceeds 0.3; M-Act: largest |h| behind each layer, mean over layers; massive: |h| > 100 and > 1000 medians.\n\n");
+    printf("\nshare: mean attention on the first token, without the first query; rate: heads whose "
+           "mean over all queries\n"
+           "exceeds 0.3; M-Act: largest |h| behind each layer, mean over layers; massive: |h| > "
+           "100 and > 1000 medians.\n\n");
 }

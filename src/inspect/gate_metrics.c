@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gate scores. Quantiles come from a histogram over the upper 16 bits of the scores, whose patterns are first put into
- * the order of their values: a bin is at most 2^-7 of its value wide, whatever the activation gives. */
+/* Gate scores. Quantiles come from a histogram over the upper 16 bits of the scores, whose patterns
+ * are first put into the order of their values: a bin is at most 2^-7 of its value wide, whatever
+ * the activation gives. */
 #include "inspect/gate_metrics.h"
 #include "base/memory.h"
 #include <math.h>
@@ -10,12 +11,15 @@ enum { FINE_BINS = 1 << 16 };
 
 static const double quantiles[SLUICE_GATE_QUANTILES] = {0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99};
 
-static sluice_status begin(sluice__gate_metrics *g, int heads, int width, bool channels, sluice_error *err) {
+static sluice_status begin(sluice__gate_metrics *g, int heads, int width, bool channels,
+                           sluice_error *err) {
     g->heads = heads;
     g->width = width;
     g->head = sluice__calloc((size_t)heads, sizeof *g->head, SLUICE__MEM_OTHER);
     g->fine = sluice__calloc(FINE_BINS, sizeof *g->fine, SLUICE__MEM_OTHER);
-    if (channels) g->channel = sluice__calloc((size_t)heads * (size_t)width, sizeof *g->channel, SLUICE__MEM_OTHER);
+    if (channels)
+        g->channel =
+            sluice__calloc((size_t)heads * (size_t)width, sizeof *g->channel, SLUICE__MEM_OTHER);
     if (!g->head || !g->fine || (channels && !g->channel))
         return sluice__no_memory(err, FINE_BINS * sizeof *g->fine, "gate statistics");
     for (int h = 0; h < heads; h++) {
@@ -73,7 +77,8 @@ static void add_scores(sluice__gate_head *h, uint64_t *fine, const float *x, int
     h->max = fmax(h->max, high);
 }
 
-sluice_status sluice__gate_add(sluice__gate_metrics *g, const sluice__probe_event *e, bool channels, sluice_error *err) {
+sluice_status sluice__gate_add(sluice__gate_metrics *g, const sluice__probe_event *e, bool channels,
+                               sluice_error *err) {
     int heads = (int)e->shape[2], width = (int)e->shape[3];
     int64_t tokens = e->shape[0] * e->shape[1];
     if (!g->head) SLUICE__TRY(begin(g, heads, width, channels, err));
@@ -111,7 +116,8 @@ double sluice__gate_mean(const sluice__gate_metrics *g) {
 }
 
 /* The score below which `share` of all lie, linear inside a bin, never outside of what was seen. */
-static double quantile(const sluice__gate_metrics *g, double share, double count, double min, double max) {
+static double quantile(const sluice__gate_metrics *g, double share, double count, double min,
+                       double max) {
     double rank = share * count, seen = 0;
     for (unsigned bin = 0; bin < FINE_BINS; bin++) {
         double here = (double)g->fine[bin];
@@ -160,5 +166,6 @@ void sluice__gate_result(const sluice__gate_metrics *g, sluice_gate_stats *out) 
     memcpy(out->hist, a.hist, sizeof out->hist);
     out->below = a.below;
     out->above = a.above;
-    for (int i = 0; i < SLUICE_GATE_QUANTILES; i++) out->quantiles[i] = quantile(g, quantiles[i], count, a.min, a.max);
+    for (int i = 0; i < SLUICE_GATE_QUANTILES; i++)
+        out->quantiles[i] = quantile(g, quantiles[i], count, a.min, a.max);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gate scores of one layer: moments, extremes and histograms for every head, quantiles for the layer. */
+/* Gate scores of one layer: moments, extremes and histograms for every head, quantiles for the
+ * layer. */
 #ifndef SLUICE_INSPECT_GATE_METRICS_H
 #define SLUICE_INSPECT_GATE_METRICS_H
 #include "layers/probe.h"
@@ -20,7 +21,8 @@ typedef struct sluice__gate_metrics {
 } sluice__gate_metrics;
 
 /* e: [B,T,n,w]. channels: also keep sums of every score over tokens. */
-sluice_status sluice__gate_add(sluice__gate_metrics *g, const sluice__probe_event *e, bool channels, sluice_error *err);
+sluice_status sluice__gate_add(sluice__gate_metrics *g, const sluice__probe_event *e, bool channels,
+                               sluice_error *err);
 void sluice__gate_free(sluice__gate_metrics *g);
 double sluice__gate_mean(const sluice__gate_metrics *g); /* 1 without a gate */
 /* The arrays of *out have room for the query heads of the layer. */

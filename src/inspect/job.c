@@ -50,13 +50,15 @@ static bool part_is_common(const sluice_inspect_job *job, int index) {
     return first != NULL;
 }
 
-/* What tells this model from the others: its path without the ends that all of them share on either side, or its last
- * part when it is alone. */
+/* What tells this model from the others: its path without the ends that all of them share on either
+ * side, or its last part when it is alone. */
 static const char *name_of(const sluice_inspect_job *job, const char *path, char out[128]) {
     int skip = 0, take = 1;
     size_t size, end_size;
     while (job->num_models > 1 && part_is_common(job, skip)) skip++;
-    while (job->num_models > 1 && part_of(path, skip + take, &size) && !part_is_common(job, skip + take)) take++;
+    while (job->num_models > 1 && part_of(path, skip + take, &size) &&
+           !part_is_common(job, skip + take))
+        take++;
     const char *end = part_of(path, skip, &end_size);
     if (!end) { /* the same path twice */
         skip = 0, take = 1;
@@ -76,11 +78,13 @@ static json_int_t step_of(const char *path) {
     for (const char *p = path; (p = strstr(p, "step-")); p++) at = p;
     if (!at || !isdigit((unsigned char)at[5])) return -1;
     json_int_t step = 0;
-    for (at += 5; isdigit((unsigned char)*at) && step < INT64_MAX / 20; at++) step = 10 * step + (*at - '0');
+    for (at += 5; isdigit((unsigned char)*at) && step < INT64_MAX / 20; at++)
+        step = 10 * step + (*at - '0');
     return *at == 0 || *at == '/' ? step : -1;
 }
 
-static json_t *describe(const sluice_model *model, const sluice_inspect_job *job, const char *path) {
+static json_t *describe(const sluice_model *model, const sluice_inspect_job *job,
+                        const char *path) {
     static const char *const positions[] = {"none", "sdpa", "value", "key", "query", "output"};
     const sluice_config *c = sluice_model_config(model);
     char name[128];
@@ -92,16 +96,18 @@ static json_t *describe(const sluice_model *model, const sluice_inspect_job *job
         json_array_append_new(kv, json_integer(linear ? 0 : l->num_key_value_heads));
         json_array_append_new(windows, json_integer(l->sliding_window));
         if (!linear && l->gate.position != SLUICE_GATE_NONE && json_is_null(gate))
-            gate = json_pack("{s:s, s:s, s:b}", "position", positions[l->gate.position], "granularity",
-                             l->gate.granularity == SLUICE_GATE_HEADWISE ? "headwise" : "elementwise", "shared",
-                             (int)l->gate.shared);
+            gate =
+                json_pack("{s:s, s:s, s:b}", "position", positions[l->gate.position], "granularity",
+                          l->gate.granularity == SLUICE_GATE_HEADWISE ? "headwise" : "elementwise",
+                          "shared", (int)l->gate.shared);
     }
-    json_t *entry = json_pack("{s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "name",
-                              name_of(job, path, name), "path", path, "model_type", c->model_type, "family", c->family,
-                              "parameters", (json_int_t)sluice_config_num_parameters(c), "num_hidden_layers",
-                              c->num_hidden_layers, "hidden_size", c->hidden_size, "max_position_embeddings",
-                              c->max_position_embeddings, "num_attention_heads", heads, "num_key_value_heads", kv,
-                              "sliding_window", windows, "gate", gate);
+    json_t *entry =
+        json_pack("{s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "name",
+                  name_of(job, path, name), "path", path, "model_type", c->model_type, "family",
+                  c->family, "parameters", (json_int_t)sluice_config_num_parameters(c),
+                  "num_hidden_layers", c->num_hidden_layers, "hidden_size", c->hidden_size,
+                  "max_position_embeddings", c->max_position_embeddings, "num_attention_heads",
+                  heads, "num_key_value_heads", kv, "sliding_window", windows, "gate", gate);
     if (step_of(path) >= 0) json_object_set_new(entry, "step", json_integer(step_of(path)));
     return entry;
 }
@@ -111,7 +117,8 @@ static uint32_t measures_of(const sluice_inspect_job *job, int seq_len) {
     return seq_len > ROWS_MOST ? SLUICE_MEASURE_ALL & ~SLUICE_MEASURE_ROWS : SLUICE_MEASURE_ALL;
 }
 
-/* Where the sink begins and where the largest activation is born, in layer numbers from 0; null where there is none. */
+/* Where the sink begins and where the largest activation is born, in layer numbers from 0; null
+ * where there is none. */
 static json_t *origins(const sluice_inspection *r) {
     int sink = -1, begin = -1, longest = 0, birth = -1;
     double most = 0;
@@ -126,20 +133,22 @@ static json_t *origins(const sluice_inspection *r) {
     for (int i = 0; i < r->num_layers; i++) most = fmax(most, r->layers[i].residual_max);
     for (int i = 0; i < r->num_layers && birth < 0; i++)
         if (most > 0 && r->layers[i].residual_max >= most / 2) birth = i;
-    json_t *o = json_pack("{s:o, s:o}", "sink_layer", sink < 0 ? json_null() : json_integer(sink), "sink_layers",
-                          json_integer(longest));
+    json_t *o = json_pack("{s:o, s:o}", "sink_layer", sink < 0 ? json_null() : json_integer(sink),
+                          "sink_layers", json_integer(longest));
     if (birth < 0) return o;
     const sluice_inspect_layer *l = &r->layers[birth];
     const sluice_peak *p = &l->places[SLUICE_PLACE_RESID_FFN].top[0];
     json_object_set_new(o, "peak",
                         json_pack("{s:i, s:s, s:i, s:i, s:f, s:b}", "layer", birth, "place",
-                                  l->max_ffn_out >= l->max_attn_out ? "ffn_out" : "attn_out", "channel", p->channel,
-                                  "position", p->position, "value", p->value, "massive", l->residual_massive > 0));
+                                  l->max_ffn_out >= l->max_attn_out ? "ffn_out" : "attn_out",
+                                  "channel", p->channel, "position", p->position, "value", p->value,
+                                  "massive", l->residual_massive > 0));
     return o;
 }
 
-static sluice_status measure(sluice_inspection **out, const sluice_model *model, const sluice__job_text *t,
-                             const sluice_intervention *change, uint32_t measures, sluice_error *err) {
+static sluice_status measure(sluice_inspection **out, const sluice_model *model,
+                             const sluice__job_text *t, const sluice_intervention *change,
+                             uint32_t measures, sluice_error *err) {
     sluice_inspect_params p = sluice_inspect_params_default();
     p.measures = measures;
     p.marks = t->marks;
@@ -148,7 +157,8 @@ static sluice_status measure(sluice_inspection **out, const sluice_model *model,
 }
 
 static sluice_status add_change(json_t *rows, const sluice_model *model, const sluice__job_text *t,
-                                const sluice_inspect_job *job, const sluice_inspect_change *x, sluice_error *err) {
+                                const sluice_inspect_job *job, const sluice_inspect_change *x,
+                                sluice_error *err) {
     sluice__job_text bare = {0};
     sluice_inspection *r = NULL;
     sluice_error own = {0};
@@ -156,13 +166,17 @@ static sluice_status add_change(json_t *rows, const sluice_model *model, const s
     SLUICE__TRY(sluice__job_poll(job, err));
     sluice_status st = SLUICE_OK;
     if (x->no_bos && t->first < 0)
-        st = sluice__fail(&own, SLUICE_ERR_ARGUMENT, "no token stands in front of the windows anyway");
+        st = sluice__fail(&own, SLUICE_ERR_ARGUMENT,
+                          "no token stands in front of the windows anyway");
     if (st == SLUICE_OK && x->no_bos) st = sluice__job_text_without_first(&bare, t, job, &own);
     if (st == SLUICE_OK)
-        st = measure(&r, model, x->no_bos ? &bare : t, x->no_bos ? NULL : &x->change, measures, &own);
+        st = measure(&r, model, x->no_bos ? &bare : t, x->no_bos ? NULL : &x->change, measures,
+                     &own);
     json_t *row = json_pack("{s:s}", "name", x->name);
-    if (st == SLUICE_OK) json_object_set_new(row, "inspect", sluice__inspection_brief(r));
-    else json_object_set_new(row, "error", json_string(own.message));
+    if (st == SLUICE_OK)
+        json_object_set_new(row, "inspect", sluice__inspection_brief(r));
+    else
+        json_object_set_new(row, "error", json_string(own.message));
     json_array_append_new(rows, row);
     sluice_inspection_free(r);
     sluice__job_text_free(&bare);
@@ -188,13 +202,15 @@ static sluice_status fill(json_t *entry, const sluice_model *model, const sluice
     json_object_set_new(entry, "origins", origins(r));
     json_object_set_new(entry, "inspect", sluice__inspection_to_json(r));
     sluice_inspection_free(r);
-    for (int i = 0; i < job->num_changes; i++) SLUICE__TRY(add_change(rows, model, t, job, &job->changes[i], err));
+    for (int i = 0; i < job->num_changes; i++)
+        SLUICE__TRY(add_change(rows, model, t, job, &job->changes[i], err));
     SLUICE__TRY(sluice__job_poll(job, err));
     SLUICE__TRY(sluice__job_add_maps(entry, model, t, job, err));
     return job->weights ? sluice__job_add_weights(entry, model, err) : SLUICE_OK;
 }
 
-sluice_status sluice__job_model(json_t **entry, const sluice_inspect_job *job, const char *path, sluice_error *err) {
+sluice_status sluice__job_model(json_t **entry, const sluice_inspect_job *job, const char *path,
+                                sluice_error *err) {
     sluice_model *model;
     sluice__job_text t = {0};
     double start = sluice__now();
@@ -203,8 +219,9 @@ sluice_status sluice__job_model(json_t **entry, const sluice_inspect_job *job, c
     const sluice_config *c = sluice_model_config(model);
     sluice_status st = sluice__job_text_load(&t, job, path, c, err);
     if (st == SLUICE_OK && t.seq_len > c->max_position_embeddings)
-        sluice__log(SLUICE_LOG_WARNING, "%s: windows of %d tokens are longer than its max_position_embeddings of %d", path,
-                    t.seq_len, c->max_position_embeddings);
+        sluice__log(SLUICE_LOG_WARNING,
+                    "%s: windows of %d tokens are longer than its max_position_embeddings of %d",
+                    path, t.seq_len, c->max_position_embeddings);
     if (st == SLUICE_OK) *entry = describe(model, job, path);
     if (st == SLUICE_OK) st = fill(*entry, model, &t, job, err);
     if (st == SLUICE_OK) json_object_set_new(*entry, "seconds", json_real(sluice__now() - start));
@@ -230,9 +247,10 @@ static json_t *root_of(const sluice_inspect_job *job) {
     time_t now = time(NULL);
     struct tm utc;
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:I}}", "format", "sluice-inspect-1", "version",
-                             SLUICE_VERSION, "created", when, "machine", machine(), "text", "name",
-                             job->text_name ? job->text_name : "text", "bytes", (json_int_t)job->text_size);
+    json_t *root =
+        json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:I}}", "format", "sluice-inspect-1", "version",
+                  SLUICE_VERSION, "created", when, "machine", machine(), "text", "name",
+                  job->text_name ? job->text_name : "text", "bytes", (json_int_t)job->text_size);
     if (job->map_text) json_object_set_new(root, "map_text", json_string(job->map_text));
     if (job->mark_tokens) json_object_set_new(root, "mark_tokens", json_string(job->mark_tokens));
     return root;
@@ -243,17 +261,21 @@ static sluice_status check(const sluice_inspect_job *job, sluice_error *err) {
     if (!job->ids && !job->text) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "inspect: no text");
     if (job->seq_len < 0 || job->windows < 0 || job->map_tokens > SLUICE_MAP_MAX_TOKENS)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
-                            "inspect: found seq_len %d, %lld windows and maps of %d tokens, expected 0 or more, and maps "
+                            "inspect: found seq_len %d, %lld windows and maps of %d tokens, "
+                            "expected 0 or more, and maps "
                             "of at most %d",
-                            job->seq_len, (long long)job->windows, job->map_tokens, SLUICE_MAP_MAX_TOKENS);
+                            job->seq_len, (long long)job->windows, job->map_tokens,
+                            SLUICE_MAP_MAX_TOKENS);
     return SLUICE_OK;
 }
 
-/* Checkpoints come in the order of their steps, whatever a shell made of their names; other models as they were given. */
+/* Checkpoints come in the order of their steps, whatever a shell made of their names; other models
+ * as they were given. */
 static void sort_by_step(json_t *models) {
     size_t n = json_array_size(models);
     for (size_t i = 0; i < n; i++)
-        if (step_of(json_string_value(json_object_get(json_array_get(models, i), "path"))) < 0) return;
+        if (step_of(json_string_value(json_object_get(json_array_get(models, i), "path"))) < 0)
+            return;
     for (size_t i = 1; i < n; i++)
         for (size_t j = i; j > 0; j--) {
             json_t *a = json_array_get(models, j - 1), *b = json_array_get(models, j);
@@ -277,9 +299,10 @@ static sluice_status all_models(json_t *models, const sluice_inspect_job *job, s
         sluice_status st = sluice__job_model(&entry, job, job->models[i], err);
         if (st == SLUICE_INTERRUPTED || (st != SLUICE_OK && job->num_models == 1)) return st;
         if (st != SLUICE_OK) {
-            entry = json_pack("{s:s, s:s, s:s}", "name", name, "path", job->models[i],
-                              "error", err ? err->message : sluice_status_text(st));
-            sluice__log(SLUICE_LOG_WARNING, "%s: %s", job->models[i], err ? err->message : sluice_status_text(st));
+            entry = json_pack("{s:s, s:s, s:s}", "name", name, "path", job->models[i], "error",
+                              err ? err->message : sluice_status_text(st));
+            sluice__log(SLUICE_LOG_WARNING, "%s: %s", job->models[i],
+                        err ? err->message : sluice_status_text(st));
         }
         done += st == SLUICE_OK;
         json_array_append_new(models, entry);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Maps of one model for the page: attention weights of every head, and |h| of the residual stream behind every layer
- * (tokens by channels), both as bytes. The number of tokens is chosen so that the page of a model of 80 layers with 64
- * heads each stays below 10 MB. */
+/* Maps of one model for the page: attention weights of every head, and |h| of the residual stream
+ * behind every layer (tokens by channels), both as bytes. The number of tokens is chosen so that
+ * the page of a model of 80 layers with 64 heads each stays below 10 MB. */
 #include "base/memory.h"
 #include "inspect/inspection_json.h"
 #include "inspect/job.h"
@@ -20,13 +20,15 @@ enum {
 static int choose_tokens(const sluice_config *c, const sluice_inspect_job *job) {
     int64_t heads = 0;
     if (job->map_tokens > 0) return job->map_tokens;
-    for (int i = 0; i < c->num_hidden_layers; i++) heads += sluice_layer_is_linear(&c->layers[i]) ? 0 : c->layers[i].num_attention_heads;
+    for (int i = 0; i < c->num_hidden_layers; i++)
+        heads += sluice_layer_is_linear(&c->layers[i]) ? 0 : c->layers[i].num_attention_heads;
     int n = MAP_LEAST;
     while (n < MAP_MOST && heads * (n + 1) * (n + 2) / 2 <= MAP_BYTES) n++;
     return n;
 }
 
-static sluice_status token_texts(json_t **out, const sluice__job_text *t, const sluice_ids *ids, sluice_error *err) {
+static sluice_status token_texts(json_t **out, const sluice__job_text *t, const sluice_ids *ids,
+                                 sluice_error *err) {
     *out = json_array();
     for (size_t i = 0; i < ids->count; i++) {
         json_t *one;
@@ -59,14 +61,16 @@ static json_t *heavy_channels(const float *h, int tokens, int64_t dim) {
             if (here > most && here < above) most = here, channel = d, position = at;
         }
         if (channel < 0) break;
-        json_array_append_new(heavy, json_pack("{s:i, s:i, s:f}", "channel", (int)channel, "position", position, "value",
-                                               (double)h[position * dim + channel]));
+        json_array_append_new(heavy,
+                              json_pack("{s:i, s:i, s:f}", "channel", (int)channel, "position",
+                                        position, "value", (double)h[position * dim + channel]));
         above = most;
     }
     return heavy;
 }
 
-/* Largest |h| of each bin of channels, as bytes on a logarithmic scale: 255 log(1 + |h|) / log(1 + max). */
+/* Largest |h| of each bin of channels, as bytes on a logarithmic scale: 255 log(1 + |h|) / log(1 +
+ * max). */
 static sluice_status on_residual(void *user, const sluice__probe_event *e, sluice_error *err) {
     surface *s = user;
     int64_t dim = e->shape[2], bins = dim < SURFACE_BINS ? dim : SURFACE_BINS;
@@ -87,15 +91,16 @@ static sluice_status on_residual(void *user, const sluice__probe_event *e, sluic
     return SLUICE_OK;
 }
 
-static sluice_status add_surface(json_t *entry, const sluice_model *model, const sluice_ids *ids, const json_t *tokens,
-                                 sluice_error *err) {
+static sluice_status add_surface(json_t *entry, const sluice_model *model, const sluice_ids *ids,
+                                 const json_t *tokens, sluice_error *err) {
     surface s = {.layers = json_array(), .tokens = (int)ids->count};
     int dim = sluice_model_config(model)->hidden_size;
     sluice__workspace *ws = NULL;
     sluice__input in = {.batch = 1, .seq_len = s.tokens, .ids = ids->data};
     sluice__probe probe = {.user = &s, .wants = 1u << SLUICE__PROBE_RESID_FFN, .on = on_residual};
     sluice_status st = sluice__workspace_new(&ws, model, 1, s.tokens, SLUICE__INFER, err);
-    if (st == SLUICE_OK) st = sluice__forward(model, ws, &in, NULL, &probe, SLUICE__LOGITS_NONE, NULL, err);
+    if (st == SLUICE_OK)
+        st = sluice__forward(model, ws, &in, NULL, &probe, SLUICE__LOGITS_NONE, NULL, err);
     sluice__workspace_free(ws);
     if (st != SLUICE_OK) {
         json_decref(s.layers);
@@ -109,8 +114,8 @@ static sluice_status add_surface(json_t *entry, const sluice_model *model, const
 
 /* ---- attention ---- */
 
-static sluice_status add_attention(json_t *entry, const sluice_model *model, const sluice_ids *ids, const json_t *tokens,
-                                   sluice_error *err) {
+static sluice_status add_attention(json_t *entry, const sluice_model *model, const sluice_ids *ids,
+                                   const json_t *tokens, sluice_error *err) {
     sluice_attention_map *map;
     SLUICE__TRY(sluice_attention_map_new(&map, model, ids->data, (int)ids->count, err));
     json_t *json = sluice__map_to_json_lower(map);
@@ -120,8 +125,9 @@ static sluice_status add_attention(json_t *entry, const sluice_model *model, con
     return SLUICE_OK;
 }
 
-sluice_status sluice__job_add_maps(json_t *entry, const sluice_model *model, const sluice__job_text *t,
-                                   const sluice_inspect_job *job, sluice_error *err) {
+sluice_status sluice__job_add_maps(json_t *entry, const sluice_model *model,
+                                   const sluice__job_text *t, const sluice_inspect_job *job,
+                                   sluice_error *err) {
     const sluice_config *c = sluice_model_config(model);
     sluice_ids ids = {0};
     json_t *tokens = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a text to windows of token ids. Only as much of a long text is tokenized as the windows need, cut where
- * tokenization does not depend on what follows. */
+/* From a text to windows of token ids. Only as much of a long text is tokenized as the windows
+ * need, cut where tokenization does not depend on what follows. */
 #include "base/memory.h"
 #include "inspect/job.h"
 #include "model/tokenizer_internal.h"
@@ -23,20 +23,23 @@ static sluice_status leading_token(int32_t *first, const sluice_tokenizer *tok, 
     sluice_status st = sluice_tokenizer_encode(tok, "a", 1, SLUICE_ENCODE_ADD_SPECIAL, &with, err);
     if (st == SLUICE_OK) st = sluice_tokenizer_encode(tok, "a", 1, 0, &without, err);
     *first = -1;
-    if (st == SLUICE_OK && with.count > without.count && without.count && with.data[0] != without.data[0])
+    if (st == SLUICE_OK && with.count > without.count && without.count &&
+        with.data[0] != without.data[0])
         *first = with.data[0];
     sluice_ids_free(&with);
     sluice_ids_free(&without);
     return st;
 }
 
-static sluice_status choose_first(sluice__job_text *t, const sluice_inspect_job *job, const sluice_config *config,
-                                  sluice_error *err) {
+static sluice_status choose_first(sluice__job_text *t, const sluice_inspect_job *job,
+                                  const sluice_config *config, sluice_error *err) {
     t->first = -1;
     if (job->bos == SLUICE_BOS_OMIT) return SLUICE_OK;
-    if (job->bos == SLUICE_BOS_AUTO) return t->tokenizer ? leading_token(&t->first, t->tokenizer, err) : SLUICE_OK;
+    if (job->bos == SLUICE_BOS_AUTO)
+        return t->tokenizer ? leading_token(&t->first, t->tokenizer, err) : SLUICE_OK;
     if (job->bos < 0 || job->bos >= config->vocab_size)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the token in front of every window: found id %d, expected 0..%d",
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "the token in front of every window: found id %d, expected 0..%d",
                             job->bos, config->vocab_size - 1);
     t->first = job->bos;
     return SLUICE_OK;
@@ -48,8 +51,8 @@ static int64_t needed(const sluice_inspect_job *job) {
     return windows * (job->seq_len ? job->seq_len : DEFAULT_SEQ_LEN);
 }
 
-static sluice_status encode(sluice_ids *ids, const sluice__job_text *t, const sluice_inspect_job *job,
-                            sluice_error *err) {
+static sluice_status encode(sluice_ids *ids, const sluice__job_text *t,
+                            const sluice_inspect_job *job, sluice_error *err) {
     int64_t need = needed(job);
     size_t size = job->text_size, part = (size_t)need * BYTES_PER_TOKEN;
     if (part < size) {
@@ -61,20 +64,22 @@ static sluice_status encode(sluice_ids *ids, const sluice__job_text *t, const sl
     return sluice_tokenizer_encode(t->tokenizer, job->text, size, 0, ids, err);
 }
 
-static sluice_status load_tokens(sluice__job_text *t, const sluice_inspect_job *job, const char *model_path,
-                                 sluice_error *err) {
+static sluice_status load_tokens(sluice__job_text *t, const sluice_inspect_job *job,
+                                 const char *model_path, sluice_error *err) {
     sluice_ids ids = {0};
     const int32_t *from = job->ids;
     sluice_status st = SLUICE_OK;
     t->count = (int64_t)job->num_ids;
     if (!job->ids) {
-        st = sluice_tokenizer_load(&t->tokenizer, job->tokenizer ? job->tokenizer : model_path, err);
+        st =
+            sluice_tokenizer_load(&t->tokenizer, job->tokenizer ? job->tokenizer : model_path, err);
         if (st == SLUICE_OK) st = encode(&ids, t, job, err);
         from = ids.data;
         t->count = (int64_t)ids.count;
     }
     if (st == SLUICE_OK && t->count == 0)
-        st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "the text is empty: there is nothing to inspect a model on");
+        st = sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                          "the text is empty: there is nothing to inspect a model on");
     if (st == SLUICE_OK) {
         t->all = sluice__calloc((size_t)t->count, sizeof *t->all, SLUICE__MEM_DATA);
         if (!t->all) st = sluice__no_memory(err, (size_t)t->count * sizeof *t->all, "tokens");
@@ -91,7 +96,8 @@ static void choose_windows(sluice__job_text *t, const sluice_inspect_job *job, i
     if (!job->seq_len && max_positions > 0 && len > max_positions) len = max_positions;
     if (len > t->count + front) len = t->count + front;
     if (len == 1 && front && t->count) len = 2; /* at least one token of the text */
-    int64_t most = t->count / (len - front), windows = job->windows ? job->windows : DEFAULT_WINDOWS;
+    int64_t most = t->count / (len - front),
+            windows = job->windows ? job->windows : DEFAULT_WINDOWS;
     t->seq_len = (int)len;
     t->windows = windows < most ? windows : most;
 }
@@ -110,7 +116,8 @@ static sluice_status cut_windows(sluice__job_text *t, sluice_error *err) {
     return SLUICE_OK;
 }
 
-/* Whether the token's text, without spaces around it, is made of the characters of `set` (and is not empty). */
+/* Whether the token's text, without spaces around it, is made of the characters of `set` (and is
+ * not empty). */
 static bool only_of(const char *text, size_t size, const char *set) {
     while (size && text[0] == ' ') text++, size--;
     while (size && text[size - 1] == ' ') size--;
@@ -137,14 +144,16 @@ static sluice_status mark(sluice__job_text *t, const sluice_inspect_job *job, sl
     return SLUICE_OK;
 }
 
-static sluice_status finish(sluice__job_text *t, const sluice_inspect_job *job, int max_positions, sluice_error *err) {
+static sluice_status finish(sluice__job_text *t, const sluice_inspect_job *job, int max_positions,
+                            sluice_error *err) {
     choose_windows(t, job, max_positions);
     SLUICE__TRY(cut_windows(t, err));
     return mark(t, job, err);
 }
 
-sluice_status sluice__job_text_load(sluice__job_text *t, const sluice_inspect_job *job, const char *model_path,
-                                    const sluice_config *config, sluice_error *err) {
+sluice_status sluice__job_text_load(sluice__job_text *t, const sluice_inspect_job *job,
+                                    const char *model_path, const sluice_config *config,
+                                    sluice_error *err) {
     *t = (sluice__job_text){0};
     sluice_status st = load_tokens(t, job, model_path, err);
     if (st == SLUICE_OK) st = choose_first(t, job, config, err);
@@ -166,7 +175,8 @@ sluice_status sluice__job_text_without_first(sluice__job_text *out, const sluice
     return st;
 }
 
-sluice_status sluice__job_token(json_t **out, const sluice__job_text *t, int32_t id, sluice_error *err) {
+sluice_status sluice__job_token(json_t **out, const sluice__job_text *t, int32_t id,
+                                sluice_error *err) {
     sluice_text text = {0};
     char number[16];
     if (!t->tokenizer) {
@@ -182,14 +192,16 @@ sluice_status sluice__job_token(json_t **out, const sluice__job_text *t, int32_t
     return *out ? SLUICE_OK : sluice__no_memory(err, 16, "a token");
 }
 
-sluice_status sluice__job_map_ids(sluice_ids *out, const sluice__job_text *t, const sluice_inspect_job *job, int most,
-                                  sluice_error *err) {
+sluice_status sluice__job_map_ids(sluice_ids *out, const sluice__job_text *t,
+                                  const sluice_inspect_job *job, int most, sluice_error *err) {
     if (job->map_text && t->tokenizer) {
         if (t->first >= 0) SLUICE__TRY(sluice__ids_push(out, t->first, err));
-        SLUICE__TRY(sluice_tokenizer_encode(t->tokenizer, job->map_text, strlen(job->map_text), 0, out, err));
+        SLUICE__TRY(sluice_tokenizer_encode(t->tokenizer, job->map_text, strlen(job->map_text), 0,
+                                            out, err));
         if ((int64_t)out->count > most) out->count = (size_t)most;
         if (out->count) return SLUICE_OK;
     }
-    for (int i = 0; i < most && i < t->seq_len; i++) SLUICE__TRY(sluice__ids_push(out, t->ids[i], err));
+    for (int i = 0; i < most && i < t->seq_len; i++)
+        SLUICE__TRY(sluice__ids_push(out, t->ids[i], err));
     return SLUICE_OK;
 }

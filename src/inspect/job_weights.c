@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How well the weight matrices bear 8 bits: symmetric rounding to -127..127 with one scale for the tensor, and with one
- * for each row (output channel); |w - int8(w)| / |w| of both, and how far the largest weight stands out. */
+/* How well the weight matrices bear 8 bits: symmetric rounding to -127..127 with one scale for the
+ * tensor, and with one for each row (output channel); |w - int8(w)| / |w| of both, and how far the
+ * largest weight stands out. */
 #include "base/memory.h"
 #include "inspect/job.h"
 #include <math.h>
@@ -40,11 +41,12 @@ static errors errors_of(const float *w, int64_t rows, int64_t width) {
 static void add_tensor(json_t *all, const sluice_tensor_info *t, const float *w) {
     errors e = errors_of(w, t->shape[0], t->shape[1]);
     if (!(e.squares > 0)) return;
-    json_array_append_new(all, json_pack("{s:s, s:[I,I], s:f, s:f, s:f}", "name", t->name, "shape",
-                                         (json_int_t)t->shape[0], (json_int_t)t->shape[1], "per_tensor",
-                                         sqrt(e.per_tensor / e.squares), "per_channel",
-                                         sqrt(e.per_channel / e.squares), "max_over_rms",
-                                         e.most / sqrt(e.squares / (double)t->count)));
+    json_array_append_new(all,
+                          json_pack("{s:s, s:[I,I], s:f, s:f, s:f}", "name", t->name, "shape",
+                                    (json_int_t)t->shape[0], (json_int_t)t->shape[1], "per_tensor",
+                                    sqrt(e.per_tensor / e.squares), "per_channel",
+                                    sqrt(e.per_channel / e.squares), "max_over_rms",
+                                    e.most / sqrt(e.squares / (double)t->count)));
 }
 
 sluice_status sluice__job_add_weights(json_t *entry, const sluice_model *model, sluice_error *err) {

@@ -21,9 +21,13 @@ static double value_of(uint32_t bits) {
     return x;
 }
 
-static double lowest_of(int32_t bin) { return value_of((uint32_t)bin << FINE_BITS); }
+static double lowest_of(int32_t bin) {
+    return value_of((uint32_t)bin << FINE_BITS);
+}
 
-static double highest_of(int32_t bin) { return value_of(((uint32_t)bin << FINE_BITS) | (SLUICE__FINE_BINS - 1)); }
+static double highest_of(int32_t bin) {
+    return value_of(((uint32_t)bin << FINE_BITS) | (SLUICE__FINE_BINS - 1));
+}
 
 sluice_status sluice__magnitudes_new(sluice__magnitudes *m, sluice_error *err) {
     *m = (sluice__magnitudes){0};
@@ -64,19 +68,21 @@ static void resolve(sluice__magnitudes *m, int32_t bin) {
     m->bin[m->sets++] = bin;
 }
 
-/* Bins that contain values on both sides of the bound for some median inside its bin. One bin is 2^-8 of its value
- * wide, so the bound moves over at most three of them; 100 itself cuts one. */
+/* Bins that contain values on both sides of the bound for some median inside its bin. One bin is
+ * 2^-8 of its value wide, so the bound moves over at most three of them; 100 itself cuts one. */
 sluice_status sluice__magnitudes_plan(sluice__magnitudes *m, sluice_error *err) {
     if (m->count == 0) return SLUICE_OK;
     uint64_t below;
     int32_t middle = median_bin(m, &below);
     resolve(m, middle);
-    double low = fmax(100.0, 1000.0 * lowest_of(middle)), high = fmax(100.0, 1000.0 * highest_of(middle));
+    double low = fmax(100.0, 1000.0 * lowest_of(middle)),
+           high = fmax(100.0, 1000.0 * highest_of(middle));
     for (int32_t bin = 0; bin < SLUICE__COARSE_BINS; bin++)
         if (m->coarse[bin] && highest_of(bin) >= low && lowest_of(bin) <= high) resolve(m, bin);
     size_t fine = (size_t)m->sets * SLUICE__FINE_BINS;
     m->fine = sluice__calloc(fine, sizeof *m->fine, SLUICE__MEM_OTHER);
-    return m->fine ? SLUICE_OK : sluice__no_memory(err, fine * sizeof *m->fine, "magnitude histograms");
+    return m->fine ? SLUICE_OK
+                   : sluice__no_memory(err, fine * sizeof *m->fine, "magnitude histograms");
 }
 
 void sluice__magnitudes_second(sluice__magnitudes *m, const float *x, int64_t count) {
@@ -84,7 +90,8 @@ void sluice__magnitudes_second(sluice__magnitudes *m, const float *x, int64_t co
         uint32_t bits = magnitude_bits(x[i]);
         int32_t bin = (int32_t)(bits >> FINE_BITS);
         for (int s = 0; s < m->sets; s++)
-            if (m->bin[s] == bin) m->fine[(size_t)s * SLUICE__FINE_BINS + (bits & (SLUICE__FINE_BINS - 1))]++;
+            if (m->bin[s] == bin)
+                m->fine[(size_t)s * SLUICE__FINE_BINS + (bits & (SLUICE__FINE_BINS - 1))]++;
     }
 }
 

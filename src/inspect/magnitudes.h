@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact lower median of |x| and exact count of massive elements over any number of values, in fixed memory and two
- * passes.
+/* Exact lower median of |x| and exact count of massive elements over any number of values, in fixed
+ * memory and two passes.
  *
- * The bit patterns of non-negative floats rise with their value, so a histogram of the upper 16 of the 31 bits says in
- * which bin the median lies and which bins the bound 1000 * median may cut; a second pass counts the lower 15 bits
- * inside those few bins only (a radix selection). Nothing is stored per element and nothing is approximated. */
+ * The bit patterns of non-negative floats rise with their value, so a histogram of the upper 16 of
+ * the 31 bits says in which bin the median lies and which bins the bound 1000 * median may cut; a
+ * second pass counts the lower 15 bits inside those few bins only (a radix selection). Nothing is
+ * stored per element and nothing is approximated. */
 #ifndef SLUICE_INSPECT_MAGNITUDES_H
 #define SLUICE_INSPECT_MAGNITUDES_H
 #include <stdbool.h>
@@ -24,7 +25,8 @@ typedef struct sluice__magnitudes {
 sluice_status sluice__magnitudes_new(sluice__magnitudes *m, sluice_error *err);
 void sluice__magnitudes_free(sluice__magnitudes *m);
 
-/* First pass, then plan, then the second pass over the same values. first: false at a value that is not finite. */
+/* First pass, then plan, then the second pass over the same values. first: false at a value that is
+ * not finite. */
 bool sluice__magnitudes_first(sluice__magnitudes *m, const float *x, int64_t count);
 sluice_status sluice__magnitudes_plan(sluice__magnitudes *m, sluice_error *err);
 void sluice__magnitudes_second(sluice__magnitudes *m, const float *x, int64_t count);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attention map of one text: the only place where whole maps are kept, so its length is bounded. */
+/* The attention map of one text: the only place where whole maps are kept, so its length is
+ * bounded. */
 #include "sluice/inspect.h"
 #include "base/memory.h"
 #include "layers/transformer.h"
@@ -19,26 +20,32 @@ void sluice_attention_map_free(sluice_attention_map *map) {
 }
 
 /* [H,rows,keys] into rows of [H,T,T] */
-static sluice_status keep_rows(sluice_attention_map *map, const sluice__probe_event *e, sluice_error *err) {
+static sluice_status keep_rows(sluice_attention_map *map, const sluice__probe_event *e,
+                               sluice_error *err) {
     int64_t heads = e->shape[0], rows = e->shape[1], keys = e->shape[2], len = map->seq_len;
     if (!map->probs[e->layer]) {
         size_t count = (size_t)heads * (size_t)len * (size_t)len;
         map->probs[e->layer] = sluice__calloc(count, sizeof(float), SLUICE__MEM_OTHER);
-        if (!map->probs[e->layer]) return sluice__no_memory(err, count * sizeof(float), "an attention map");
+        if (!map->probs[e->layer])
+            return sluice__no_memory(err, count * sizeof(float), "an attention map");
         map->heads[e->layer] = (int)heads;
     }
     for (int64_t h = 0; h < heads; h++)
         for (int64_t r = 0; r < rows; r++)
-            memcpy(map->probs[e->layer] + (h * len + e->first_query + r) * len, e->data + (h * rows + r) * keys,
-                   (size_t)keys * sizeof(float));
+            memcpy(map->probs[e->layer] + (h * len + e->first_query + r) * len,
+                   e->data + (h * rows + r) * keys, (size_t)keys * sizeof(float));
     return SLUICE_OK;
 }
 
 /* [1,T,n,w] -> [n,T] */
-static sluice_status keep_gate(sluice_attention_map *map, const sluice__probe_event *e, sluice_error *err) {
+static sluice_status keep_gate(sluice_attention_map *map, const sluice__probe_event *e,
+                               sluice_error *err) {
     int64_t heads = e->shape[2], width = e->shape[3];
-    float *mean = sluice__calloc((size_t)heads * (size_t)map->seq_len, sizeof *mean, SLUICE__MEM_OTHER);
-    if (!mean) return sluice__no_memory(err, (size_t)heads * (size_t)map->seq_len * sizeof *mean, "gate scores");
+    float *mean =
+        sluice__calloc((size_t)heads * (size_t)map->seq_len, sizeof *mean, SLUICE__MEM_OTHER);
+    if (!mean)
+        return sluice__no_memory(err, (size_t)heads * (size_t)map->seq_len * sizeof *mean,
+                                 "gate scores");
     for (int64_t t = 0; t < e->shape[1]; t++)
         for (int64_t h = 0; h < heads; h++) {
             double sum = 0;
@@ -57,7 +64,8 @@ static sluice_status on_event(void *user, const sluice__probe_event *e, sluice_e
     return SLUICE_OK;
 }
 
-static sluice_status alloc_map(sluice_attention_map **out, int layers, int seq_len, sluice_error *err) {
+static sluice_status alloc_map(sluice_attention_map **out, int layers, int seq_len,
+                               sluice_error *err) {
     sluice_attention_map *map = sluice__calloc(1, sizeof *map, SLUICE__MEM_OTHER);
     if (!map) return sluice__no_memory(err, sizeof *map, "an attention map");
     size_t n = (size_t)layers;
@@ -72,20 +80,23 @@ static sluice_status alloc_map(sluice_attention_map **out, int layers, int seq_l
     return sluice__no_memory(err, n * sizeof *map->probs, "an attention map");
 }
 
-sluice_status sluice_attention_map_new(sluice_attention_map **out, const sluice_model *model, const int32_t *ids,
-                                       int seq_len, sluice_error *err) {
+sluice_status sluice_attention_map_new(sluice_attention_map **out, const sluice_model *model,
+                                       const int32_t *ids, int seq_len, sluice_error *err) {
     *out = NULL;
     if (seq_len < 1 || seq_len > SLUICE_MAP_MAX_TOKENS)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "attention map: found %d tokens, expected 1..%d", seq_len,
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "attention map: found %d tokens, expected 1..%d", seq_len,
                             SLUICE_MAP_MAX_TOKENS);
     sluice_attention_map *map = NULL;
     sluice__workspace *ws = NULL;
     sluice__input in = {.batch = 1, .seq_len = seq_len, .ids = ids};
     sluice_status st = alloc_map(&map, sluice_model_config(model)->num_hidden_layers, seq_len, err);
-    sluice__probe probe = {
-        .user = map, .wants = 1u << SLUICE__PROBE_ATTN_ROWS | 1u << SLUICE__PROBE_GATE, .on = on_event};
+    sluice__probe probe = {.user = map,
+                           .wants = 1u << SLUICE__PROBE_ATTN_ROWS | 1u << SLUICE__PROBE_GATE,
+                           .on = on_event};
     if (st == SLUICE_OK) st = sluice__workspace_new(&ws, model, 1, seq_len, SLUICE__INFER, err);
-    if (st == SLUICE_OK) st = sluice__forward(model, ws, &in, NULL, &probe, SLUICE__LOGITS_NONE, NULL, err);
+    if (st == SLUICE_OK)
+        st = sluice__forward(model, ws, &in, NULL, &probe, SLUICE__LOGITS_NONE, NULL, err);
     sluice__workspace_free(ws);
     if (st != SLUICE_OK)
         sluice_attention_map_free(map);

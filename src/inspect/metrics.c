@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Definitions of the measures, one function a probe point. Sources: attention share and sink rate, Gu et al. 2024 and
- * Qiu et al. 2025 section 4.3; massive activations, Sun et al. 2024; gate scores and sparsity, Qiu et al. section 4.2.
+/* Definitions of the measures, one function a probe point. Sources: attention share and sink rate,
+ * Gu et al. 2024 and Qiu et al. 2025 section 4.3; massive activations, Sun et al. 2024; gate scores
+ * and sparsity, Qiu et al. section 4.2.
  */
 #include "inspect/metrics.h"
 #include "base/memory.h"
@@ -10,7 +11,9 @@
 
 enum { VALUE_FIRST, VALUE_OTHERS, KEY_FIRST, KEY_OTHERS };
 
-static int quarter_of(int seq_len) { return (seq_len + 3) / 4; }
+static int quarter_of(int seq_len) {
+    return (seq_len + 3) / 4;
+}
 
 /* First query of each reading, in the order all, from_1, from_4, from_quarter. */
 static int first_query(int reading, int seq_len) {
@@ -18,7 +21,9 @@ static int first_query(int reading, int seq_len) {
     return reading < 3 ? fixed[reading] : quarter_of(seq_len);
 }
 
-int sluice__query_bins(int seq_len) { return seq_len < SLUICE_QUERY_BINS ? seq_len : SLUICE_QUERY_BINS; }
+int sluice__query_bins(int seq_len) {
+    return seq_len < SLUICE_QUERY_BINS ? seq_len : SLUICE_QUERY_BINS;
+}
 
 sluice_first_share sluice_uniform_share(int seq_len) {
     double mean[SLUICE__READINGS];
@@ -31,9 +36,13 @@ sluice_first_share sluice_uniform_share(int seq_len) {
     return (sluice_first_share){mean[0], mean[1], mean[2], mean[3]};
 }
 
-static bool wants(const sluice__measuring *ask, uint32_t measure) { return (ask->measures & measure) != 0; }
+static bool wants(const sluice__measuring *ask, uint32_t measure) {
+    return (ask->measures & measure) != 0;
+}
 
-static double *doubles(size_t count) { return sluice__calloc(count, sizeof(double), SLUICE__MEM_OTHER); }
+static double *doubles(size_t count) {
+    return sluice__calloc(count, sizeof(double), SLUICE__MEM_OTHER);
+}
 
 static bool new_arrays(sluice__layer_metrics *m) {
     m->share_sum = doubles((size_t)m->heads * SLUICE__READINGS);
@@ -42,7 +51,8 @@ static bool new_arrays(sluice__layer_metrics *m) {
     m->learned_sum = doubles((size_t)m->heads);
     for (int i = 0; i < 2; i++) m->delta_sum[i] = doubles((size_t)m->delta_heads);
     for (int i = 0; i < 4; i++) m->norm[i] = doubles((size_t)m->kv_heads);
-    return m->learned_sum && m->delta_sum[0] && m->delta_sum[1] && m->share_sum && m->query_share && m->load && m->norm[0] && m->norm[1] && m->norm[2] && m->norm[3];
+    return m->learned_sum && m->delta_sum[0] && m->delta_sum[1] && m->share_sum && m->query_share &&
+           m->load && m->norm[0] && m->norm[1] && m->norm[2] && m->norm[3];
 }
 
 sluice_status sluice__layer_metrics_new(sluice__layer_metrics *m, const sluice_layer_spec *spec,
@@ -56,10 +66,13 @@ sluice_status sluice__layer_metrics_new(sluice__layer_metrics *m, const sluice_l
                                  .delta_max = {-INFINITY, -INFINITY},
                                  .experts = spec->moe.num_experts,
                                  .gate.once = spec->gate.input_none};
-    sluice_status st = new_arrays(m) ? SLUICE_OK : sluice__no_memory(err, (size_t)m->heads * 64, "layer statistics");
+    sluice_status st = new_arrays(m)
+                           ? SLUICE_OK
+                           : sluice__no_memory(err, (size_t)m->heads * 64, "layer statistics");
     bool rows = wants(ask, SLUICE_MEASURE_ROWS) || ask->other_keys;
     if (st == SLUICE_OK && rows)
-        st = sluice__rows_new(&m->rows, m->heads, ask->seq_len, ask->other_keys ? quarter_of(ask->seq_len) : 0, err);
+        st = sluice__rows_new(&m->rows, m->heads, ask->seq_len,
+                              ask->other_keys ? quarter_of(ask->seq_len) : 0, err);
     for (int i = 0; st == SLUICE_OK && i < SLUICE_PLACES; i++)
         st = sluice__place_new(&m->places[i], wants(ask, SLUICE_MEASURE_MEDIANS), err);
     if (st != SLUICE_OK) sluice__layer_metrics_free(m);
@@ -92,7 +105,8 @@ static uint32_t first_wants(const sluice__measuring *a) {
     if (wants(a, SLUICE_MEASURE_MEDIANS)) bits |= place_bits;
     if (wants(a, SLUICE_MEASURE_GATES | SLUICE_MEASURE_SPARSITY) || a->channels) bits |= BIT(GATE);
     if (wants(a, SLUICE_MEASURE_SPARSITY)) bits |= BIT(SDPA) | BIT(SDPA_GATED);
-    if (wants(a, SLUICE_MEASURE_ROUTER)) bits |= BIT(ROUTER) | BIT(EXPERTS) | BIT(DELTA_DECAY) | BIT(DELTA_BETA);
+    if (wants(a, SLUICE_MEASURE_ROUTER))
+        bits |= BIT(ROUTER) | BIT(EXPERTS) | BIT(DELTA_DECAY) | BIT(DELTA_BETA);
     if (wants(a, SLUICE_MEASURE_ROWS) || a->other_keys) bits |= BIT(ATTN_ROWS);
     if (wants(a, SLUICE_MEASURE_INT8)) bits |= input_bits;
     return bits;
@@ -140,16 +154,19 @@ static void add_learned(sluice__layer_metrics *m, const sluice__probe_event *e) 
     m->learned_queries += e->shape[0] * (len - 1);
 }
 
-static sluice_status add_place(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_place place,
-                               sluice_error *err) {
+static sluice_status add_place(sluice__layer_metrics *m, const sluice__probe_event *e,
+                               sluice_place place, sluice_error *err) {
     int64_t len = e->shape[1];
-    if (sluice__place_add(&m->places[place], e->data, e->shape[0] * len, e->shape[2], (int)len, m->window))
+    if (sluice__place_add(&m->places[place], e->data, e->shape[0] * len, e->shape[2], (int)len,
+                          m->window))
         return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_NUMERIC, "layer %d: the residual stream is not finite", e->layer);
+    return sluice__fail(err, SLUICE_ERR_NUMERIC, "layer %d: the residual stream is not finite",
+                        e->layer);
 }
 
 /* [B,T,K] */
-static void add_norm(sluice__layer_metrics *m, const sluice__probe_event *e, double *first, double *others) {
+static void add_norm(sluice__layer_metrics *m, const sluice__probe_event *e, double *first,
+                     double *others) {
     int64_t len = e->shape[1], heads = e->shape[2];
     bool values = e->point == SLUICE__PROBE_VALUE_NORM;
     assert(heads == m->kv_heads);
@@ -165,7 +182,8 @@ static void add_gated_output(sluice__layer_metrics *m, const sluice__probe_event
     if (wants(&m->ask, SLUICE_MEASURE_INT8)) sluice__input_add(m, e, SLUICE_INPUT_O, false);
 }
 
-static sluice_status add_stream(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_error *err) {
+static sluice_status add_stream(sluice__layer_metrics *m, const sluice__probe_event *e,
+                                sluice_error *err) {
     switch (e->point) {
     case SLUICE__PROBE_ATTN_OUT:
         return add_place(m, e, SLUICE_PLACE_ATTN_OUT, err);
@@ -180,7 +198,8 @@ static sluice_status add_stream(sluice__layer_metrics *m, const sluice__probe_ev
     }
 }
 
-sluice_status sluice__metrics_first(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_error *err) {
+sluice_status sluice__metrics_first(sluice__layer_metrics *m, const sluice__probe_event *e,
+                                    sluice_error *err) {
     switch (e->point) {
     case SLUICE__PROBE_FIRST_SHARE:
         add_share(m, e);
@@ -234,8 +253,10 @@ sluice_status sluice__metrics_between(sluice__layer_metrics *m, sluice_error *er
     return SLUICE_OK;
 }
 
-static void second_place(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_place place) {
-    sluice__magnitudes_second(&m->places[place].sizes, e->data, e->shape[0] * e->shape[1] * e->shape[2]);
+static void second_place(sluice__layer_metrics *m, const sluice__probe_event *e,
+                         sluice_place place) {
+    sluice__magnitudes_second(&m->places[place].sizes, e->data,
+                              e->shape[0] * e->shape[1] * e->shape[2]);
 }
 
 void sluice__metrics_second(sluice__layer_metrics *m, const sluice__probe_event *e) {
@@ -272,7 +293,9 @@ void sluice__metrics_second(sluice__layer_metrics *m, const sluice__probe_event 
     }
 }
 
-static double ratio(double a, int64_t b) { return b ? a / (double)b : NAN; }
+static double ratio(double a, int64_t b) {
+    return b ? a / (double)b : NAN;
+}
 
 static sluice_first_share share_of(const double *sum, double rows, int seq_len) {
     double mean[SLUICE__READINGS];
@@ -297,7 +320,8 @@ static void share_result(const sluice__layer_metrics *m, sluice_inspect_layer *o
         len < SLUICE_SINK_TOKENS ? NAN : ratio((double)m->sink_pairs_64, m->sequences * m->heads);
     for (int i = 0; i < bins; i++) {
         /* queries q with q * bins / len == i */
-        int64_t begin = ((int64_t)i * len + bins - 1) / bins, end = ((int64_t)(i + 1) * len + bins - 1) / bins;
+        int64_t begin = ((int64_t)i * len + bins - 1) / bins,
+                end = ((int64_t)(i + 1) * len + bins - 1) / bins;
         out->share_queries[i] = ratio(m->query_share[i], (end - begin) * m->sequences * m->heads);
     }
 }
@@ -346,6 +370,7 @@ void sluice__metrics_result(const sluice__layer_metrics *m, sluice_inspect_layer
     out->sparsity = sluice__output_result(m);
     sluice__router_result(m, &out->router);
     sluice__delta_result(m, &out->delta);
-    for (int h = 0; h < m->heads; h++) out->learned_sink[h] = ratio(m->learned_sum[h], m->learned_queries);
+    for (int h = 0; h < m->heads; h++)
+        out->learned_sink[h] = ratio(m->learned_sum[h], m->learned_queries);
     for (int i = 0; i < SLUICE_INPUTS; i++) out->input_error[i] = sluice__input_result(m, i);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Accumulators behind sluice_inspect: one per layer, fed with probe events window by window, so that they can be tested
- * without a model. Sums are kept in double in the order of arrival. A second pass over the same data resolves medians,
- * the control of sparsity and the rounding errors, which need totals of the first. */
+/* Accumulators behind sluice_inspect: one per layer, fed with probe events window by window, so
+ * that they can be tested without a model. Sums are kept in double in the order of arrival. A
+ * second pass over the same data resolves medians, the control of sparsity and the rounding errors,
+ * which need totals of the first. */
 #ifndef SLUICE_INSPECT_METRICS_H
 #define SLUICE_INSPECT_METRICS_H
 #include "inspect/gate_metrics.h"
@@ -22,7 +23,7 @@ typedef struct sluice__measuring {
 typedef struct sluice__layer_metrics {
     sluice__measuring ask;
     int heads, kv_heads, experts;
-    int64_t window;                  /* first window of the pass that is going on */
+    int64_t window;                   /* first window of the pass that is going on */
     const sluice__row_tokens *tokens; /* of it */
     /* attention on key 0 */
     double *share_sum;   /* [heads, READINGS] */
@@ -33,7 +34,7 @@ typedef struct sluice__layer_metrics {
     double *norm[4]; /* [kv_heads] sums: values at position 0, at others; keys the same */
     int64_t tokens_first, tokens_others;
     sluice__gate_metrics gate;
-    double abs_sum[2];                                /* attention output before the gate, after it */
+    double abs_sum[2]; /* attention output before the gate, after it */
     int64_t outputs[2], small[3][SLUICE__THRESHOLDS]; /* before, after, control; 1e-2, 1e-3 */
     double *load, router_entropy;                     /* [experts] */
     int64_t routed;
@@ -54,7 +55,8 @@ void sluice__layer_metrics_free(sluice__layer_metrics *m);
 
 /* What each pass wants to hear; 0 = there is no need for that pass. */
 uint32_t sluice__metrics_wants(const sluice__measuring *ask, bool second);
-sluice_status sluice__metrics_first(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_error *err);
+sluice_status sluice__metrics_first(sluice__layer_metrics *m, const sluice__probe_event *e,
+                                    sluice_error *err);
 sluice_status sluice__metrics_between(sluice__layer_metrics *m, sluice_error *err);
 void sluice__metrics_second(sluice__layer_metrics *m, const sluice__probe_event *e);
 
@@ -69,6 +71,7 @@ void sluice__router_result(const sluice__layer_metrics *m, sluice_router_stats *
 void sluice__delta_add(sluice__layer_metrics *m, const sluice__probe_event *e);
 void sluice__delta_result(const sluice__layer_metrics *m, sluice_delta_stats *out);
 /* second: with the scales of the whole tensor. */
-void sluice__input_add(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_product_input which, bool second);
+void sluice__input_add(sluice__layer_metrics *m, const sluice__probe_event *e,
+                       sluice_product_input which, bool second);
 sluice_int8_error sluice__input_result(const sluice__layer_metrics *m, sluice_product_input which);
 #endif

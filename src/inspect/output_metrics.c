@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sparsity of the attention output (Qiu et al. section 4.2 and appendix), load of experts, and what int8 would do to the
- * inputs of the matrix products: symmetric rounding to -127..127, scale = largest magnitude / 127. */
+/* Sparsity of the attention output (Qiu et al. section 4.2 and appendix), load of experts, and what
+ * int8 would do to the inputs of the matrix products: symmetric rounding to -127..127, scale =
+ * largest magnitude / 127. */
 #include "inspect/metrics.h"
 #include <math.h>
 
@@ -12,7 +13,9 @@ static int64_t elements(const sluice__probe_event *e) {
     return n;
 }
 
-static double ratio(double a, int64_t b) { return b ? a / (double)b : NAN; }
+static double ratio(double a, int64_t b) {
+    return b ? a / (double)b : NAN;
+}
 
 void sluice__output_add(sluice__layer_metrics *m, const sluice__probe_event *e, bool after) {
     int64_t n = elements(e), below[SLUICE__THRESHOLDS] = {0};
@@ -142,7 +145,8 @@ static float largest(const float *x, int64_t n) {
     return most;
 }
 
-void sluice__input_add(sluice__layer_metrics *m, const sluice__probe_event *e, sluice_product_input which, bool second) {
+void sluice__input_add(sluice__layer_metrics *m, const sluice__probe_event *e,
+                       sluice_product_input which, bool second) {
     int64_t rows = e->shape[0] * e->shape[1], n = elements(e), width = n / rows;
     if (second) {
         m->input_error[which][0] += rounding_error(e->data, n, m->input_max[which]);
@@ -160,5 +164,6 @@ void sluice__input_add(sluice__layer_metrics *m, const sluice__probe_event *e, s
 sluice_int8_error sluice__input_result(const sluice__layer_metrics *m, sluice_product_input which) {
     double whole = m->input_squares[which];
     if (!(whole > 0)) return (sluice_int8_error){NAN, NAN};
-    return (sluice_int8_error){sqrt(m->input_error[which][0] / whole), sqrt(m->input_error[which][1] / whole)};
+    return (sluice_int8_error){sqrt(m->input_error[which][0] / whole),
+                               sqrt(m->input_error[which][1] / whole)};
 }

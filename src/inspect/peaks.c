@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The largest magnitude of a token is found with integer comparisons of the bit patterns, which compilers turn into
- * vector code and which shows values that are not finite at the same time; single elements are looked at only in tokens
- * that reach into the list of the largest. */
+/* The largest magnitude of a token is found with integer comparisons of the bit patterns, which
+ * compilers turn into vector code and which shows values that are not finite at the same time;
+ * single elements are looked at only in tokens that reach into the list of the largest. */
 #include "inspect/peaks.h"
 #include "kernels/ops.h"
 #include <math.h>
@@ -14,7 +14,9 @@ sluice_status sluice__place_new(sluice__place *p, bool medians, sluice_error *er
     return medians ? sluice__magnitudes_new(&p->sizes, err) : SLUICE_OK;
 }
 
-void sluice__place_free(sluice__place *p) { sluice__magnitudes_free(&p->sizes); }
+void sluice__place_free(sluice__place *p) {
+    sluice__magnitudes_free(&p->sizes);
+}
 
 static int32_t largest_bits(const float *x, int64_t n) {
     int32_t most = 0;
@@ -36,7 +38,8 @@ static void keep(sluice_peak *top, sluice_peak peak) {
     top[at] = peak;
 }
 
-bool sluice__place_add(sluice__place *p, const float *x, int64_t rows, int64_t dim, int seq_len, int64_t window) {
+bool sluice__place_add(sluice__place *p, const float *x, int64_t rows, int64_t dim, int seq_len,
+                       int64_t window) {
     sluice_peak *top = p->stats.top;
     for (int64_t r = 0; r < rows; r++) {
         const float *token = x + r * dim;
@@ -49,7 +52,8 @@ bool sluice__place_add(sluice__place *p, const float *x, int64_t rows, int64_t d
         if (!((double)most > fabs(top[SLUICE_TOP_PEAKS - 1].value))) continue;
         for (int64_t d = 0; d < dim; d++)
             if (fabs((double)token[d]) > fabs(top[SLUICE_TOP_PEAKS - 1].value))
-                keep(top, (sluice_peak){token[d], window + r / seq_len, (int)(r % seq_len), (int)d});
+                keep(top,
+                     (sluice_peak){token[d], window + r / seq_len, (int)(r % seq_len), (int)d});
     }
     p->sum_squares += sluice__sum_squares(x, rows * dim);
     p->count += rows * dim;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of attention maps. Keys that repeat the query's token are reached through a chain of earlier occurrences, so that
- * duplicate and induction scores cost as many steps as there are matches. */
+/* Rows of attention maps. Keys that repeat the query's token are reached through a chain of earlier
+ * occurrences, so that duplicate and induction scores cost as many steps as there are matches. */
 #include "inspect/row_metrics.h"
 #include "base/memory.h"
 #include <math.h>
 #include <stdlib.h>
 
-sluice_status sluice__rows_new(sluice__row_metrics *m, int heads, int seq_len, int keys, sluice_error *err) {
+sluice_status sluice__rows_new(sluice__row_metrics *m, int heads, int seq_len, int keys,
+                               sluice_error *err) {
     *m = (sluice__row_metrics){.heads = heads, .seq_len = seq_len, .keys = keys};
     size_t early = sluice__mul_size((size_t)heads, (size_t)keys);
     m->head = sluice__calloc((size_t)heads, sizeof *m->head, SLUICE__MEM_OTHER);
@@ -32,9 +33,11 @@ static int by_id(const void *a, const void *b) {
     return (x->at > y->at) - (x->at < y->at);
 }
 
-sluice_status sluice__find_earlier(int32_t *earlier, const int32_t *ids, int batch, int seq_len, sluice_error *err) {
+sluice_status sluice__find_earlier(int32_t *earlier, const int32_t *ids, int batch, int seq_len,
+                                   sluice_error *err) {
     place *sorted = sluice__calloc((size_t)seq_len, sizeof *sorted, SLUICE__MEM_OTHER);
-    if (!sorted) return sluice__no_memory(err, (size_t)seq_len * sizeof *sorted, "attention statistics");
+    if (!sorted)
+        return sluice__no_memory(err, (size_t)seq_len * sizeof *sorted, "attention statistics");
     for (int b = 0; b < batch; b++) {
         const int32_t *row = ids + (int64_t)b * seq_len;
         for (int t = 0; t < seq_len; t++) sorted[t] = (place){row[t], t};
@@ -66,7 +69,8 @@ static void add_distances(sluice__row_head *h, const float *p, int q) {
     }
 }
 
-static void add_row(sluice__row_head *h, const float *p, int q, const int32_t *earlier, const uint8_t *marks) {
+static void add_row(sluice__row_head *h, const float *p, int q, const int32_t *earlier,
+                    const uint8_t *marks) {
     add_distances(h, p, q);
     h->self += p[q];
     h->previous += p[q - 1];
@@ -80,7 +84,8 @@ static void add_row(sluice__row_head *h, const float *p, int q, const int32_t *e
     h->marked += marked;
 }
 
-static void add_head(sluice__row_metrics *m, const sluice__probe_event *e, const sluice__row_tokens *t, int head) {
+static void add_head(sluice__row_metrics *m, const sluice__probe_event *e,
+                     const sluice__row_tokens *t, int head) {
     int64_t rows = e->shape[1], keys = e->shape[2];
     int64_t at = (int64_t)e->batch_row * t->seq_len;
     sluice__row_head *h = &m->head[head];
@@ -97,7 +102,8 @@ static void add_head(sluice__row_metrics *m, const sluice__probe_event *e, const
     }
 }
 
-void sluice__rows_add(sluice__row_metrics *m, const sluice__probe_event *e, const sluice__row_tokens *t) {
+void sluice__rows_add(sluice__row_metrics *m, const sluice__probe_event *e,
+                      const sluice__row_tokens *t) {
     int heads = m->heads;
 #pragma omp parallel for schedule(dynamic)
     for (int h = 0; h < heads; h++) add_head(m, e, t, h);
@@ -115,9 +121,12 @@ void sluice__rows_add(sluice__row_metrics *m, const sluice__probe_event *e, cons
     }
 }
 
-static double ratio(double a, int64_t b) { return b ? a / (double)b : NAN; }
+static double ratio(double a, int64_t b) {
+    return b ? a / (double)b : NAN;
+}
 
-static void head_result(const sluice__row_metrics *m, const sluice__row_head *h, sluice_head_stats *out) {
+static void head_result(const sluice__row_metrics *m, const sluice__row_head *h,
+                        sluice_head_stats *out) {
     *out = (sluice_head_stats){.entropy = ratio(h->entropy, m->queries),
                                .entropy_share = ratio(h->entropy_share, m->queries),
                                .distance = ratio(h->distance, m->queries),
@@ -133,7 +142,8 @@ static double most_other(const sluice__row_metrics *m) {
     double most = NAN;
     if (queries <= 0) return NAN;
     for (int h = 0; h < m->heads; h++)
-        for (int k = 1; k < m->keys; k++) most = fmax(most, m->key_sum[(int64_t)h * m->keys + k] / (double)queries);
+        for (int k = 1; k < m->keys; k++)
+            most = fmax(most, m->key_sum[(int64_t)h * m->keys + k] / (double)queries);
     return most;
 }
 
@@ -148,10 +158,11 @@ void sluice__rows_result(const sluice__row_metrics *m, sluice_inspect_layer *out
     if (m->keys) out->max_other_key_share = most_other(m);
 }
 
-sluice_head_kind sluice_head_kind_of(const sluice_first_share *share, const sluice_head_stats *stats) {
+sluice_head_kind sluice_head_kind_of(const sluice_first_share *share,
+                                     const sluice_head_stats *stats) {
     const double scores[] = {stats->previous, stats->duplicate, stats->induction, stats->self};
-    static const sluice_head_kind kinds[] = {SLUICE_HEAD_PREVIOUS, SLUICE_HEAD_DUPLICATE, SLUICE_HEAD_INDUCTION,
-                                             SLUICE_HEAD_SELF};
+    static const sluice_head_kind kinds[] = {SLUICE_HEAD_PREVIOUS, SLUICE_HEAD_DUPLICATE,
+                                             SLUICE_HEAD_INDUCTION, SLUICE_HEAD_SELF};
     if (share->from_1 > SLUICE_SINK_THRESHOLD) return SLUICE_HEAD_SINK;
     int best = -1;
     for (int i = 0; i < 4; i++)

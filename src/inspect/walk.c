@@ -12,8 +12,8 @@ typedef struct listener {
     bool second;
 } listener;
 
-sluice_status sluice__walk_new(sluice__walk *w, const sluice_model *model, const int32_t *ids, int64_t windows,
-                               int seq_len, int batch, sluice_error *err) {
+sluice_status sluice__walk_new(sluice__walk *w, const sluice_model *model, const int32_t *ids,
+                               int64_t windows, int seq_len, int batch, sluice_error *err) {
     int64_t fit = batch ? batch : PASS_TOKENS / seq_len;
     *w = (sluice__walk){.model = model, .ids = ids, .windows = windows, .seq_len = seq_len};
     w->batch = fit < 1 ? 1 : fit > windows ? (int)windows : (int)fit;
@@ -21,8 +21,11 @@ sluice_status sluice__walk_new(sluice__walk *w, const sluice_model *model, const
     w->labels = sluice__calloc(tokens, sizeof *w->labels, SLUICE__MEM_DATA);
     w->earlier = sluice__calloc(tokens, sizeof *w->earlier, SLUICE__MEM_DATA);
     w->nll = sluice__calloc(tokens, sizeof *w->nll, SLUICE__MEM_DATA);
-    sluice_status st = w->labels && w->earlier && w->nll ? SLUICE_OK : sluice__no_memory(err, 12 * tokens, "windows");
-    if (st == SLUICE_OK) st = sluice__workspace_new(&w->ws, model, w->batch, seq_len, SLUICE__INFER, err);
+    sluice_status st = w->labels && w->earlier && w->nll
+                           ? SLUICE_OK
+                           : sluice__no_memory(err, 12 * tokens, "windows");
+    if (st == SLUICE_OK)
+        st = sluice__workspace_new(&w->ws, model, w->batch, seq_len, SLUICE__INFER, err);
     if (st != SLUICE_OK) sluice__walk_free(w);
     return st;
 }
@@ -35,10 +38,12 @@ void sluice__walk_free(sluice__walk *w) {
     *w = (sluice__walk){0};
 }
 
-static int num_layers(const sluice__walk *w) { return sluice_model_config(w->model)->num_hidden_layers; }
+static int num_layers(const sluice__walk *w) {
+    return sluice_model_config(w->model)->num_hidden_layers;
+}
 
-sluice_status sluice__walk_metrics_new(sluice__layer_metrics **out, const sluice__walk *w, const sluice__measuring *ask,
-                                       sluice_error *err) {
+sluice_status sluice__walk_metrics_new(sluice__layer_metrics **out, const sluice__walk *w,
+                                       const sluice__measuring *ask, sluice_error *err) {
     const sluice_config *c = sluice_model_config(w->model);
     size_t n = (size_t)c->num_hidden_layers;
     sluice__layer_metrics *layers = sluice__calloc(n, sizeof *layers, SLUICE__MEM_OTHER);
@@ -47,8 +52,10 @@ sluice_status sluice__walk_metrics_new(sluice__layer_metrics **out, const sluice
     sluice_status st = SLUICE_OK;
     for (int i = 0; st == SLUICE_OK && i < num_layers(w); i++)
         st = sluice__layer_metrics_new(&layers[i], &c->layers[i], ask, err);
-    if (st == SLUICE_OK) *out = layers;
-    else sluice__walk_metrics_free(layers, w);
+    if (st == SLUICE_OK)
+        *out = layers;
+    else
+        sluice__walk_metrics_free(layers, w);
     return st;
 }
 
@@ -89,10 +96,11 @@ static void count_loss(const sluice__walk *w, int batch, sluice__walk_loss *sum)
         }
 }
 
-static sluice_status run_batch(const sluice__walk *w, int64_t at, const sluice__probe *probe, sluice__walk_loss *sum,
-                               sluice_error *err) {
+static sluice_status run_batch(const sluice__walk *w, int64_t at, const sluice__probe *probe,
+                               sluice__walk_loss *sum, sluice_error *err) {
     sluice__input in = batch_at(w, at);
-    if (!sum) return sluice__forward(w->model, w->ws, &in, NULL, probe, SLUICE__LOGITS_NONE, NULL, err);
+    if (!sum)
+        return sluice__forward(w->model, w->ws, &in, NULL, probe, SLUICE__LOGITS_NONE, NULL, err);
     int64_t tokens = (int64_t)in.batch * w->seq_len;
     for (int64_t i = 0; i < tokens; i++) w->labels[i] = (i + 1) % w->seq_len ? in.ids[i + 1] : -1;
     in.labels = w->labels;
@@ -102,13 +110,15 @@ static sluice_status run_batch(const sluice__walk *w, int64_t at, const sluice__
     return SLUICE_OK;
 }
 
-sluice_status sluice__walk_listen(const sluice__walk *w, const sluice__probe *probe, sluice_error *err) {
-    for (int64_t at = 0; at < w->windows; at += w->batch) SLUICE__TRY(run_batch(w, at, probe, NULL, err));
+sluice_status sluice__walk_listen(const sluice__walk *w, const sluice__probe *probe,
+                                  sluice_error *err) {
+    for (int64_t at = 0; at < w->windows; at += w->batch)
+        SLUICE__TRY(run_batch(w, at, probe, NULL, err));
     return SLUICE_OK;
 }
 
-static sluice_status run_pass(const sluice__walk *w, sluice__layer_metrics *layers, uint32_t wants, bool second,
-                              sluice__walk_loss *sum, sluice_error *err) {
+static sluice_status run_pass(const sluice__walk *w, sluice__layer_metrics *layers, uint32_t wants,
+                              bool second, sluice__walk_loss *sum, sluice_error *err) {
     bool rows = wants >> SLUICE__PROBE_ATTN_ROWS & 1;
     listener l = {.layers = layers, .second = second};
     sluice__probe probe = {.user = &l, .wants = wants, .on = on_event};
@@ -116,14 +126,16 @@ static sluice_status run_pass(const sluice__walk *w, sluice__layer_metrics *laye
         sluice__input in = batch_at(w, at);
         if (rows) SLUICE__TRY(sluice__find_earlier(w->earlier, in.ids, in.batch, w->seq_len, err));
         l.window = at;
-        l.tokens = (sluice__row_tokens){w->seq_len, w->earlier, w->marks ? w->marks + at * w->seq_len : NULL};
+        l.tokens = (sluice__row_tokens){w->seq_len, w->earlier,
+                                        w->marks ? w->marks + at * w->seq_len : NULL};
         SLUICE__TRY(run_batch(w, at, &probe, sum, err));
     }
     return SLUICE_OK;
 }
 
-sluice_status sluice__walk_measure(const sluice__walk *w, sluice__layer_metrics *layers, const sluice__measuring *ask,
-                                   sluice__walk_loss *loss, sluice_error *err) {
+sluice_status sluice__walk_measure(const sluice__walk *w, sluice__layer_metrics *layers,
+                                   const sluice__measuring *ask, sluice__walk_loss *loss,
+                                   sluice_error *err) {
     uint32_t first = sluice__metrics_wants(ask, false), second = sluice__metrics_wants(ask, true);
     if (first || loss) SLUICE__TRY(run_pass(w, layers, first, false, loss, err));
     for (int i = 0; i < num_layers(w); i++) SLUICE__TRY(sluice__metrics_between(&layers[i], err));

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interventions that are more than another number for a kernel. Keys kept behind a window are few, so their part of
- * the softmax is worked out query by query and merged with the windowed part by the two log-sum-exps, as the parts of
- * one attention are. */
+/* Interventions that are more than another number for a kernel. Keys kept behind a window are few,
+ * so their part of the softmax is worked out query by query and merged with the windowed part by
+ * the two log-sum-exps, as the parts of one attention are. */
 #include "layers/intervention.h"
 #include "kernels/attention.h"
 #include "kernels/parallel.h"
 #include <math.h>
 
-int sluice__change_massive(const sluice__massive_change *change, float *h, int64_t rows, int64_t dim) {
+int sluice__change_massive(const sluice__massive_change *change, float *h, int64_t rows,
+                           int64_t dim) {
     if (!isfinite(change->bound)) return 0;
     int changed = 0;
     for (int64_t i = 0; i < rows * dim; i++) {
@@ -27,13 +28,15 @@ static double score_of(const sluice_attention_params *p, const float *q, const f
 }
 
 /* One query: keys first .. end-1 join what it has got. */
-static void merge_row(const sluice_attention_params *p, int b, int h, int i, int first, int end, sluice_strided q,
-                      sluice_strided k, sluice_strided v, float *o, float *lse, float *share) {
+static void merge_row(const sluice_attention_params *p, int b, int h, int i, int first, int end,
+                      sluice_strided q, sluice_strided k, sluice_strided v, float *o, float *lse,
+                      float *share) {
     int kv = h / (p->num_heads / p->num_kv_heads);
     int64_t at = sluice__attention_row(p, b, h, i);
     double old = lse[at], top = old, sum = 0;
     const float *query = sluice__strided_at(&q, b, i, h);
-    for (int j = first; j < end; j++) top = fmax(top, score_of(p, query, sluice__strided_at(&k, b, j, kv)));
+    for (int j = first; j < end; j++)
+        top = fmax(top, score_of(p, query, sluice__strided_at(&k, b, j, kv)));
     if (top == -INFINITY) return;
     double weight = exp(old - top);
     float *out = o + (((int64_t)b * p->q_len + i) * p->num_heads + h) * p->head_dim;
@@ -57,8 +60,9 @@ static sluice_strided with_heads(sluice_strided s, int head_dim) {
     return s;
 }
 
-void sluice__keep_first_keys(const sluice_attention_params *p, int keep, sluice_strided q, sluice_strided k,
-                             sluice_strided v, float *o, float *lse, float *share) {
+void sluice__keep_first_keys(const sluice_attention_params *p, int keep, sluice_strided q,
+                             sluice_strided k, sluice_strided v, float *o, float *lse,
+                             float *share) {
     q = with_heads(q, p->head_dim);
     k = with_heads(k, p->head_dim);
     v = with_heads(v, p->head_dim);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attention map in blocks of queries, for measures that need every weight but not all of them at once: scores by
- * one matrix product a head, softmax row by row, entropy from the sums that softmax has anyway. Memory is
- * heads x rows x keys. */
+/* The attention map in blocks of queries, for measures that need every weight but not all of them
+ * at once: scores by one matrix product a head, softmax row by row, entropy from the sums that
+ * softmax has anyway. Memory is heads x rows x keys. */
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/ops.h"
@@ -65,7 +65,8 @@ static void head_rows(const block *w, int h) {
                      sluice__strided_at(&w->q, w->b, w->first, h), w->q.stride_token,
                      sluice__strided_at(&w->k, w->b, 0, kv), w->k.stride_token, 0.0f, s, w->keys);
     for (int r = 0; r < w->rows; r++)
-        w->entropy[(int64_t)h * w->rows + r] = softmax_row(w, h, w->first + r, s + (int64_t)r * w->keys);
+        w->entropy[(int64_t)h * w->rows + r] =
+            softmax_row(w, h, w->first + r, s + (int64_t)r * w->keys);
 }
 
 static sluice_status emit_block(const sluice__pass *pass, int layer, const block *w) {
@@ -83,8 +84,9 @@ static sluice_status emit_block(const sluice__pass *pass, int layer, const block
     return pass->probe->on(pass->probe->user, &event, pass->err);
 }
 
-sluice_status sluice__probe_rows(const sluice__pass *pass, int layer, const sluice_attention_params *p, int keep,
-                                 sluice_strided q, sluice_strided k) {
+sluice_status sluice__probe_rows(const sluice__pass *pass, int layer,
+                                 const sluice_attention_params *p, int keep, sluice_strided q,
+                                 sluice_strided k) {
     if (!sluice__probe_wants(pass, SLUICE__PROBE_ATTN_ROWS)) return SLUICE_OK;
     if (!q.stride_head) q.stride_head = p->head_dim;
     if (!k.stride_head) k.stride_head = p->head_dim;
@@ -92,12 +94,14 @@ sluice_status sluice__probe_rows(const sluice__pass *pass, int layer, const slui
     int rows = fit < 1 ? 1 : fit < BLOCK_ROWS ? (int)fit : BLOCK_ROWS;
     if (rows > p->q_len) rows = p->q_len;
     int64_t most = (int64_t)p->num_heads * rows * p->kv_len;
-    float *probs = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, most + (int64_t)p->num_heads * rows);
+    float *probs =
+        sluice__probe_scratch(pass, SLUICE__PROBE_MISC, most + (int64_t)p->num_heads * rows);
     if (!probs) return SLUICE_ERR_MEMORY;
     for (int b = 0; b < p->batch; b++)
         for (int first = 0; first < p->q_len; first += rows) {
             int n = p->q_len - first < rows ? p->q_len - first : rows;
-            block w = {p, keep, b, first, n, p->kv_len - p->q_len + first + n, q, k, probs, probs + most};
+            block w = {p, keep, b,     first,       n, p->kv_len - p->q_len + first + n,
+                       q, k,    probs, probs + most};
             SLUICE__TRY(emit_block(pass, layer, &w));
         }
     return SLUICE_OK;

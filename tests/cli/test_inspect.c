@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program sluice inspect on tiny models: files and tables, several models, checkpoints, interventions, and inputs
- * that leave little to measure. */
+/* The program sluice inspect on tiny models: files and tables, several models, checkpoints,
+ * interventions, and inputs that leave little to measure. */
 #include "support/test_support.h"
 #include "sluice/model.h"
 #include "sluice/tokenizer.h"
@@ -13,7 +13,8 @@
 
 static char root_dir[200], text_file[256];
 
-/* A model directory root/name with a tokenizer; nan: the first element of a matrix is not a number. */
+/* A model directory root/name with a tokenizer; nan: the first element of a matrix is not a number.
+ */
 static void write_model(const char *name, const char *more, bool nan) {
     char config_text[1024], dir[256];
     sluice_error err = {0};
@@ -25,13 +26,17 @@ static void write_model(const char *name, const char *more, bool nan) {
     assert_true(asprintf(&command, "mkdir -p '%s';", dir) > 0);
     assert_int_equal(test_run(command, NULL), 0);
     free(command);
-    snprintf(config_text, sizeof config_text,
-             "{\"vocab_size\": 300, \"hidden_size\": 16, \"intermediate_size\": 16, \"head_dim\": 8,"
-             "\"max_position_embeddings\": 64, %s}",
-             more);
+    snprintf(
+        config_text, sizeof config_text,
+        "{\"vocab_size\": 300, \"hidden_size\": 16, \"intermediate_size\": 16, \"head_dim\": 8,"
+        "\"max_position_embeddings\": 64, %s}",
+        more);
     assert_ok_err(sluice_config_parse(&config, config_text, "config.json", &err), &err);
     assert_ok_err(sluice_model_new(&model, &config, 1, &err), &err);
-    if (nan) sluice_model_tensor(model, sluice_model_find_tensor(model, "model.layers.0.mlp.up_proj.weight")).data[3] = NAN;
+    if (nan)
+        sluice_model_tensor(model,
+                            sluice_model_find_tensor(model, "model.layers.0.mlp.up_proj.weight"))
+            .data[3] = NAN;
     assert_ok_err(sluice_model_save(model, dir, SLUICE_SAVE_NATIVE, &err), &err);
     sluice_tokenizer_params p = sluice_tokenizer_params_default();
     p.vocab_size = 300;
@@ -51,23 +56,28 @@ static int write_all(void **state) {
     snprintf(root_dir, sizeof root_dir, "%s", test_temp_dir());
     write_model("plain", PLAIN, false);
     write_model("gated", GATED, false);
-    write_model("single", "\"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"num_key_value_heads\": 1", false);
+    write_model("single",
+                "\"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"num_key_value_heads\": 1",
+                false);
     write_model("broken", PLAIN, true);
     write_model("run/checkpoints/step-10", GATED, false);
     write_model("run/checkpoints/step-200", GATED, false);
     snprintf(text_file, sizeof text_file, "%s/text.txt", root_dir);
     FILE *f = fopen(text_file, "w");
-    for (int i = 0; f && i < 60; i++) fprintf(f, "the dog %d sat on the mat, the cat on the log.\n", i);
+    for (int i = 0; f && i < 60; i++)
+        fprintf(f, "the dog %d sat on the mat, the cat on the log.\n", i);
     return !f || fclose(f);
 }
 
 /* Runs it in the directory of the models; output is checked for `mention` (NULL = for nothing). */
 static void run(const char *arguments, int code, const char *mention) {
     char command[1500], *output;
-    snprintf(command, sizeof command, "cd '%s' && %s inspect %s;", root_dir, SLUICE_PROGRAM, arguments);
+    snprintf(command, sizeof command, "cd '%s' && %s inspect %s;", root_dir, SLUICE_PROGRAM,
+             arguments);
     int found = test_run(command, &output);
     if (found != code || (mention && !strstr(output, mention)))
-        fail_msg("%s\nexit code %d, expected %d, and \"%s\" in: %s", command, found, code, mention ? mention : "", output);
+        fail_msg("%s\nexit code %d, expected %d, and \"%s\" in: %s", command, found, code,
+                 mention ? mention : "", output);
     free(output);
 }
 
@@ -79,7 +89,9 @@ static json_t *result(const char *dir) {
     return root;
 }
 
-static json_t *model_of(json_t *root, size_t i) { return json_array_get(json_object_get(root, "models"), i); }
+static json_t *model_of(json_t *root, size_t i) {
+    return json_array_get(json_object_get(root, "models"), i);
+}
 
 static double number(json_t *at, const char *a, const char *b) {
     json_t *v = json_object_get(json_object_get(at, a), b);
@@ -107,7 +119,8 @@ static void a_text_gives_tables_and_files(void **state) {
 
 static void several_models_and_interventions(void **state) {
     (void)state;
-    run("plain gated --text text.txt -o b --set gate=1 --set gate=0.15 --set gate=mean --set gate=channel-mean "
+    run("plain gated --text text.txt -o b --set gate=1 --set gate=0.15 --set gate=mean --set "
+        "gate=channel-mean "
         "--zero-massive --mean-massive --window 8,16 --sinks 0,4 --clip-residual 0.5 --no-bos",
         0, "intervention on the gate: the model has none");
     json_t *root = result("b"), *rows = json_object_get(model_of(root, 1), "interventions");
@@ -116,7 +129,8 @@ static void several_models_and_interventions(void **state) {
     assert_true(gate > 0);
     json_t *forced = json_object_get(json_array_get(rows, 1), "inspect");
     assert_true(fabs(json_number_value(json_object_get(forced, "gate_mean")) - 0.15) < 1e-6);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 7), "name")), "window 8, 4 first keys");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 7), "name")),
+                        "window 8, 4 first keys");
     json_decref(root);
 }
 
@@ -147,7 +161,8 @@ static void little_input_gives_a_clear_result(void **state) {
 
 static void damaged_models_are_named(void **state) {
     (void)state;
-    run("broken --text text.txt -o e", 1, "model.layers.0.mlp.up_proj.weight holds NaN or infinite values");
+    run("broken --text text.txt -o e", 1,
+        "model.layers.0.mlp.up_proj.weight holds NaN or infinite values");
     run("nowhere --text text.txt -o e", 1, "nowhere");
     run("plain broken --text text.txt -o e", 0, "up_proj.weight");
     json_t *root = result("e");
@@ -159,11 +174,14 @@ static void damaged_models_are_named(void **state) {
 static void marked_keys(void **state) {
     (void)state;
     run("plain --text text.txt -o f --positions 0", 0, NULL);
-    json_t *root = result("f"), *layer = json_array_get(json_object_get(json_object_get(model_of(root, 0), "inspect"), "layers"), 1);
+    json_t *root = result("f"),
+           *layer = json_array_get(
+               json_object_get(json_object_get(model_of(root, 0), "inspect"), "layers"), 1);
     json_t *marked = json_object_get(json_object_get(layer, "heads"), "marked");
     json_t *share = json_object_get(json_object_get(layer, "f_attn_heads"), "from_1");
     for (size_t h = 0; h < 4; h++)
-        assert_true(fabs(json_number_value(json_array_get(marked, h)) - json_number_value(json_array_get(share, h))) < 1e-6);
+        assert_true(fabs(json_number_value(json_array_get(marked, h)) -
+                         json_number_value(json_array_get(share, h))) < 1e-6);
     json_decref(root);
     run("plain --text text.txt -o f --tokens ,.", 0, NULL);
 }
@@ -192,16 +210,20 @@ static void wrong_usage(void **state) {
                  {"plain --prompt a --map-tokens 5000", "--map-tokens"},
                  {"plain --prompt a --bos x", "--bos"},
                  {"plain --prompt a --positions 1,x", "--positions"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) run(cases[i].arguments, 2, cases[i].said);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run(cases[i].arguments, 2, cases[i].said);
     run("plain --ids text.txt -o h", 1, "text.txt: line 1");
     run("--report nowhere", 1, "nowhere/inspect.json");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_gives_tables_and_files),  cmocka_unit_test(several_models_and_interventions),
-        cmocka_unit_test(checkpoints_are_named_by_their_step), cmocka_unit_test(little_input_gives_a_clear_result),
-        cmocka_unit_test(damaged_models_are_named),       cmocka_unit_test(marked_keys),
-        cmocka_unit_test(a_long_text_in_one_window),      cmocka_unit_test(wrong_usage)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_text_gives_tables_and_files),
+                                       cmocka_unit_test(several_models_and_interventions),
+                                       cmocka_unit_test(checkpoints_are_named_by_their_step),
+                                       cmocka_unit_test(little_input_gives_a_clear_result),
+                                       cmocka_unit_test(damaged_models_are_named),
+                                       cmocka_unit_test(marked_keys),
+                                       cmocka_unit_test(a_long_text_in_one_window),
+                                       cmocka_unit_test(wrong_usage)};
     return cmocka_run_group_tests(tests, write_all, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The accumulators fed by hand: readings of the first-token share, sink rate, other keys, peaks, value norms, the
- * control of sparsity, and gates that are the same for every token. */
+/* The accumulators fed by hand: readings of the first-token share, sink rate, other keys, peaks,
+ * value norms, the control of sparsity, and gates that are the same for every token. */
 #include "support/test_support.h"
 #include "inspect/metrics.h"
 #include <math.h>
@@ -8,9 +8,10 @@
 
 enum { B = 2, H = 2, K = 1, T = 8, D = 3 };
 
-static sluice__probe_event event(sluice__probe_point point, const float *data, int64_t b, int64_t c, int64_t d,
-                                 int64_t e) {
-    sluice__probe_event ev = {.point = point, .layer = 0, .data = data, .ndim = e ? 4 : 3, .shape = {b, c, d, e}};
+static sluice__probe_event event(sluice__probe_point point, const float *data, int64_t b, int64_t c,
+                                 int64_t d, int64_t e) {
+    sluice__probe_event ev = {
+        .point = point, .layer = 0, .data = data, .ndim = e ? 4 : 3, .shape = {b, c, d, e}};
     return ev;
 }
 
@@ -46,7 +47,8 @@ static void finish(sluice__layer_metrics *m, result *r) {
 
 static void start(sluice__layer_metrics *m, bool input_none, bool other_keys) {
     sluice_layer_spec spec = {.num_attention_heads = H, .num_key_value_heads = K, .head_dim = 2};
-    sluice__measuring ask = {.seq_len = T, .measures = SLUICE_MEASURE_DEFAULT, .other_keys = other_keys};
+    sluice__measuring ask = {
+        .seq_len = T, .measures = SLUICE_MEASURE_DEFAULT, .other_keys = other_keys};
     spec.gate.input_none = input_none;
     assert_ok(sluice__layer_metrics_new(m, &spec, &ask, NULL));
 }
@@ -85,12 +87,13 @@ static void test_short_windows_have_no_late_reading(void **state) {
     assert_ok(sluice__metrics_first(&m, &e, NULL));
     result r;
     finish(&m, &r);
-    assert_true(r.layer.share.all == 1 && isnan(r.layer.share.from_1) && isnan(r.layer.peak_others));
+    assert_true(r.layer.share.all == 1 && isnan(r.layer.share.from_1) &&
+                isnan(r.layer.peak_others));
 }
 
 /* Feeds a map in two blocks of rows. */
-static void feed_rows(sluice__layer_metrics *m, const float *map, const float *entropy, const int32_t *ids,
-                      const uint8_t *marks) {
+static void feed_rows(sluice__layer_metrics *m, const float *map, const float *entropy,
+                      const int32_t *ids, const uint8_t *marks) {
     static int32_t earlier[T];
     static sluice__row_tokens tokens;
     float block[H][T][T], nats[H][T];
@@ -116,13 +119,15 @@ static void test_other_keys(void **state) {
     (void)state;
     float p[H][T][T] = {0}, entropy[H][T] = {{0}};
     int32_t ids[T] = {0, 1, 2, 3, 4, 5, 6, 7};
-    for (int q = 2; q < T; q++) p[0][q][0] = 0.6f, p[0][q][1] = 0.2f, p[1][q][1] = 0.3f, p[0][q][2] = 0.9f;
+    for (int q = 2; q < T; q++)
+        p[0][q][0] = 0.6f, p[0][q][1] = 0.2f, p[1][q][1] = 0.3f, p[0][q][2] = 0.9f;
     sluice__layer_metrics m;
     start(&m, false, true);
     feed_rows(&m, &p[0][0][0], &entropy[0][0], ids, NULL);
     result r;
     finish(&m, &r);
-    assert_true(fabs(r.layer.max_other_key_share - 0.3) < 1e-7); /* key 2 is not before all counted queries */
+    assert_true(fabs(r.layer.max_other_key_share - 0.3) <
+                1e-7); /* key 2 is not before all counted queries */
 }
 
 /* Every weight at one key: which of the head's scores it counts for. */
@@ -145,7 +150,9 @@ static void test_head_stats(void **state) {
     const sluice_head_stats *a = &r.stats[0], *b = &r.stats[1];
     assert_true(a->previous == 1 && a->self == 0 && a->distance == 1 && a->entropy == 0);
     assert_true(fabs(a->marked - 1.0 / 7) < 1e-6); /* query 2 alone looks at key 1 */
-    assert_true(fabs(a->duplicate - 1.0 / 4) < 1e-6 && fabs(a->induction - 1.0 / 4) < 1e-6); /* 7 sees the 8 before, 2 what came behind the 5 */
+    assert_true(fabs(a->duplicate - 1.0 / 4) < 1e-6 &&
+                fabs(a->induction - 1.0 / 4) <
+                    1e-6); /* 7 sees the 8 before, 2 what came behind the 5 */
     assert_true(fabs(b->entropy_share - 1) < 1e-6 && fabs(b->distance - 2) < 1e-6);
     /* queries 2, 4, 5, 7 have 1, 1, 2, 1 earlier occurrences */
     double matched = (1.0 / 3 + 1.0 / 5 + 2.0 / 6 + 1.0 / 8) / 4;
@@ -181,12 +188,15 @@ static void test_residual_and_values(void **state) {
     sluice__metrics_second(&m, &e);
     result r;
     finish(&m, &r);
-    assert_true(r.layer.residual_max == 500 && r.layer.residual_top3[1] == 50 && r.layer.residual_top3[2] == 7);
+    assert_true(r.layer.residual_max == 500 && r.layer.residual_top3[1] == 50 &&
+                r.layer.residual_top3[2] == 7);
     assert_true(r.layer.residual_median == 0.1f && r.layer.residual_massive == 1);
     assert_true(r.layer.peak_first == 500 && r.layer.peak_others == 7);
     const sluice_peak *top = r.layer.places[SLUICE_PLACE_RESID_FFN].top;
-    assert_true(top[0].value == -500 && top[0].window == 10 && top[0].position == 0 && top[0].channel == 1);
-    assert_true(top[2].value == 7 && top[2].window == 11 && top[2].position == 5 && top[2].channel == 0);
+    assert_true(top[0].value == -500 && top[0].window == 10 && top[0].position == 0 &&
+                top[0].channel == 1);
+    assert_true(top[2].value == 7 && top[2].window == 11 && top[2].position == 5 &&
+                top[2].channel == 0);
     assert_true(fabs(r.first[0] - 0.25) < 1e-12 && fabs(r.others[0] - 2) < 1e-12);
 }
 
@@ -203,8 +213,8 @@ static void test_bad_residual_names_the_layer(void **state) {
     sluice__layer_metrics_free(&m);
 }
 
-static void feed_gate(sluice__layer_metrics *m, const float *g, int64_t t, int64_t n, int64_t w, const float *y,
-                      const float *after) {
+static void feed_gate(sluice__layer_metrics *m, const float *g, int64_t t, int64_t n, int64_t w,
+                      const float *y, const float *after) {
     sluice__probe_event gate = event(SLUICE__PROBE_GATE, g, 1, t, n, w);
     sluice__probe_event before = event(SLUICE__PROBE_SDPA, y, 1, t, H, 2);
     sluice__probe_event gated = event(SLUICE__PROBE_SDPA_GATED, after, 1, t, H, 2);
@@ -232,9 +242,11 @@ static void test_gate(void **state) {
     assert_int_equal(r.layer.gate.hist[1], 1);
     assert_int_equal(r.layer.gate.hist[19], 1);
     assert_int_equal(r.gate_hist[0] + r.gate_hist[1], 2);
-    assert_true(r.gate_min[1] == 0.35f && r.gate_max[1] == 1 && r.gate_below[0] == 1 && r.gate_below[1] == 0);
+    assert_true(r.gate_min[1] == 0.35f && r.gate_max[1] == 1 && r.gate_below[0] == 1 &&
+                r.gate_below[1] == 0);
     assert_true(fabs(r.gate_std[1] - (1 - (double)0.35f) / 2) < 1e-7);
-    assert_true(r.layer.gate.quantiles[3] > 0.049 && r.layer.gate.quantiles[3] < 0.051); /* the second of four */
+    assert_true(r.layer.gate.quantiles[3] > 0.049 &&
+                r.layer.gate.quantiles[3] < 0.051); /* the second of four */
     assert_true(r.layer.gate.quantiles[6] <= 1 && r.layer.gate.quantiles[6] > 0.99);
     assert_true(r.layer.sparsity.before_2 == 1.0 / 8 && r.layer.sparsity.after_2 == 1);
     assert_true(r.layer.sparsity.control_2 == 3.0 / 8); /* 0.02 * 0.35 and 0.005 * 0.35 */

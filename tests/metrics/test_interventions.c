@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interventions against a transcription into PyTorch (record_interventions.py, float64): loss, attention on the first
- * token, entropy and the residual stream under every one of them; what a model cannot have done to it is refused. */
+/* Interventions against a transcription into PyTorch (record_interventions.py, float64): loss,
+ * attention on the first token, entropy and the residual stream under every one of them; what a
+ * model cannot have done to it is refused. */
 #include "metrics/golden.h"
 #include "sluice/inspect.h"
 #include <math.h>
@@ -16,7 +17,8 @@ static sluice_intervention change_of(const json_t *o) {
         x.gate = SLUICE_GATE_VALUE_OF;
         x.gate_value = json_number_value(gate);
     } else if (gate) {
-        x.gate = !strcmp(json_string_value(gate), "layer") ? SLUICE_GATE_LAYER_MEAN : SLUICE_GATE_CHANNEL_MEAN;
+        x.gate = !strcmp(json_string_value(gate), "layer") ? SLUICE_GATE_LAYER_MEAN
+                                                           : SLUICE_GATE_CHANNEL_MEAN;
     }
     if (massive) x.massive = !strcmp(massive, "zero") ? SLUICE_MASSIVE_ZERO : SLUICE_MASSIVE_MEAN;
     return x;
@@ -27,17 +29,21 @@ static double at(const json_t *row, const char *key, int layer) {
 }
 
 static double of_head(const json_t *row, const char *key, int layer, int head) {
-    return json_number_value(json_array_get(json_array_get(json_object_get(row, key), (size_t)layer), (size_t)head));
+    return json_number_value(
+        json_array_get(json_array_get(json_object_get(row, key), (size_t)layer), (size_t)head));
 }
 
 static void check_layer(const sluice_inspect_layer *l, const json_t *row, int i) {
     assert_close(l->share.from_1, at(row, "f_attn", i), 1e-6, "first-token share");
     assert_close(l->residual_max, at(row, "max", i), 1e-5 * at(row, "max", i), "max |h|");
     double square = at(row, "mean_square", i);
-    assert_close(l->places[SLUICE_PLACE_RESID_FFN].mean_square, square, 1e-5 * square, "mean square");
+    assert_close(l->places[SLUICE_PLACE_RESID_FFN].mean_square, square, 1e-5 * square,
+                 "mean square");
     for (int h = 0; h < l->heads; h++) {
-        assert_close(l->share_heads[h].from_1, of_head(row, "f_attn_heads", i, h), 2e-6, "share of a head");
-        assert_close(l->head_stats[h].entropy, of_head(row, "entropy", i, h), 1e-5, "entropy of a head");
+        assert_close(l->share_heads[h].from_1, of_head(row, "f_attn_heads", i, h), 2e-6,
+                     "share of a head");
+        assert_close(l->head_stats[h].entropy, of_head(row, "entropy", i, h), 1e-5,
+                     "entropy of a head");
     }
 }
 
@@ -69,7 +75,8 @@ static void check_model(golden *g) {
 static void test_recorded(void **state) {
     (void)state;
     sluice_error err = {0};
-    assert_ok_err(sluice__json_load(&recorded, test_data("metrics/interventions.json"), &err), &err);
+    assert_ok_err(sluice__json_load(&recorded, test_data("metrics/interventions.json"), &err),
+                  &err);
     golden_each(check_model);
     json_decref(recorded);
 }
@@ -77,7 +84,8 @@ static void test_recorded(void **state) {
 /* A gate at its layer's mean is reported as such; the model itself has not changed afterwards. */
 static void check_gate(golden *g) {
     sluice_intervention x = {.gate = SLUICE_GATE_VALUE_OF, .gate_value = 0.25};
-    sluice_inspect_params p = {.measures = SLUICE_MEASURE_LIGHT | SLUICE_MEASURE_LOSS, .change = &x};
+    sluice_inspect_params p = {.measures = SLUICE_MEASURE_LIGHT | SLUICE_MEASURE_LOSS,
+                               .change = &x};
     sluice_inspection *before, *forced, *after;
     sluice_error err = {0};
     bool gated = sluice_model_config(g->model)->layers[0].gate.position != SLUICE_GATE_NONE;
@@ -116,9 +124,11 @@ static void check_refused(golden *g) {
         sluice_inspect_params p = {.change = &cases[i].change};
         sluice_inspection *r;
         sluice_error err = {0};
-        assert_int_equal(sluice_inspect(&r, g->model, g->ids, g->windows, g->seq_len, &p, &err), SLUICE_ERR_ARGUMENT);
+        assert_int_equal(sluice_inspect(&r, g->model, g->ids, g->windows, g->seq_len, &p, &err),
+                         SLUICE_ERR_ARGUMENT);
         assert_null(r);
-        if (!strstr(err.message, cases[i].said)) fail_msg("\"%s\" does not say \"%s\"", err.message, cases[i].said);
+        if (!strstr(err.message, cases[i].said))
+            fail_msg("\"%s\" does not say \"%s\"", err.message, cases[i].said);
     }
 }
 

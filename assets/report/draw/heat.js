@@ -61,7 +61,10 @@ function heatLayout(panels, width, tall) {
     const across = clamp(Math.floor((width + HEAT_GAP) / (least + axis + HEAT_GAP)), 1, panels.length);
     const room = (width - (across - 1) * HEAT_GAP) / across - axis - 2;
     const panelWidth = Math.floor(Math.min(room, Math.max(120, cols * 44)));
-    return {across, axis, width: panelWidth, height: Math.round(tall ? clamp(rows * 20, 44, Math.max(320, rows * 9)) : clamp(rows * rowHeight(rows), 44, 320))};
+    const height = tall
+        ? clamp(rows * 20, 44, Math.max(320, rows * 9))
+        : clamp(rows * rowHeight(rows), 44, 320);
+    return {across, axis, width: panelWidth, height: Math.round(height)};
 }
 
 function rowHeight(rows) {
