@@ -25,9 +25,11 @@ typedef struct prompt {
     double worst;
 } prompt;
 
+/* Both sides round. Linear attention norms every head's output, which enlarges rounding where that is nearly zero, as it
+ * happens for some token of some random prompt; the weakest mistake in a state changes logits by 0.3. */
 static double tolerance(const sluice_config *c) {
     for (int i = 0; i < c->num_hidden_layers; i++)
-        if (sluice_layer_is_linear(&c->layers[i])) return 1e-3;
+        if (sluice_layer_is_linear(&c->layers[i])) return 3e-3;
     return 3e-4;
 }
 
@@ -135,7 +137,7 @@ static void test_every_split(void **state) {
         seen++;
     }
     closedir(d);
-    assert_true(seen >= 24);
+    assert_true(seen >= 31);
 }
 
 int main(void) {
