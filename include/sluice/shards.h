@@ -32,6 +32,11 @@ typedef struct sluice_text_params {
 } sluice_text_params;
 sluice_text_params sluice_text_params_default(void);
 
+/* All documents of a path as one text, a blank line between two of them; at most `most` bytes. params NULL = default.
+ * *out is freed with sluice_text_free; without a document its data is NULL. */
+sluice_status sluice_text_read(sluice_text *out, const char *path, const sluice_text_params *params, size_t most,
+                               sluice_error *err);
+
 /* Trains on the documents of files. text NULL = default. */
 sluice_status sluice_tokenizer_train_files(sluice_tokenizer **out, const sluice_tokenizer_params *params,
                                            const char *const *paths, int num_paths, const sluice_text_params *text,
