@@ -31,7 +31,8 @@ typedef struct sluice_inspect_job {
     int seq_len;           /* tokens of a window; 0 (default) = 512, less when a model or the text is shorter */
     int64_t windows;       /* most windows; 0 (default) = 8 */
     int32_t bos;           /* token in front of every window; SLUICE_BOS_AUTO (default) = what the tokenizer puts in front
-                              of a text; SLUICE_BOS_OMIT */
+                              of a text, else what training put in front of every window (trainer_state.json of a
+                              checkpoint, ../config.json of a run's model); SLUICE_BOS_OMIT */
     uint32_t measures;     /* SLUICE_MEASURE_...; 0 (default) = all but ROWS for windows beyond 16384 tokens */
     const sluice_inspect_change *changes;
     int num_changes;

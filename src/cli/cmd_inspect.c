@@ -2,9 +2,9 @@
 /* sluice inspect: options into a job, the job's result into files and a table. */
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/strbuf.h"
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "sluice/shards.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,14 +17,15 @@ static const long long UNSET = LLONG_MIN; /* an option that was not given */
 typedef struct options {
     cli_common common;
     cli_inspect_changes changes;
-    char *text, *prompt, *ids, *demo, *output, *report, *bos, *positions, *tokens, *tokenizer;
+    char *text, *text_column, *prompt, *ids, *demo, *output, *report, *bos, *positions, *tokens;
+    char *tokenizer;
     long long seq_len, windows, map_tokens;
     int light, no_weights;
 } options;
 
 /* What the job points into. */
 typedef struct material {
-    sluice__strbuf text;
+    sluice_text text;
     int32_t *ids;
     size_t num_ids;
     int positions[CLI_INSPECT_LIST];
@@ -36,36 +37,20 @@ typedef struct material {
 
 /* ---- input ---- */
 
-static sluice_status read_stream(FILE *f, const char *name, sluice__strbuf *out,
-                                 sluice_error *err) {
-    char block[65536];
-    size_t n;
-    while ((n = fread(block, 1, sizeof block, f)) > 0) {
-        sluice__strbuf_add(out, block, n);
-        if (out->size > TEXT_LIMIT)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT,
-                                "%s: found more than %d bytes; a part of it is enough", name,
-                                TEXT_LIMIT);
-    }
-    if (ferror(f))
-        return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot read: %s", name, strerror(errno));
-    return out->failed ? sluice__no_memory(err, out->size, name) : SLUICE_OK;
-}
-
+/* Whether the text is UTF-8 is checked with the job, wherever it came from. */
 static sluice_status read_text(const options *o, material *m, sluice_error *err) {
+    sluice_text_params params = sluice_text_params_default();
     const char *given = o->prompt ? o->prompt : o->text ? NULL : o->demo;
-    sluice__strbuf_add(&m->text, "", 0);
-    if (given) {
-        sluice__strbuf_puts(&m->text, given);
-        return m->text.failed ? sluice__no_memory(err, strlen(given), "the text") : SLUICE_OK;
+    if (!given) {
+        if (o->text_column) params.text_key = o->text_column;
+        params.allow_invalid = true;
+        return sluice_text_read(&m->text, o->text, &params, TEXT_LIMIT, err);
     }
-    if (!strcmp(o->text, "-")) return read_stream(stdin, "standard input", &m->text, err);
-    FILE *f = fopen(o->text, "rbe");
-    if (!f)
-        return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot open: %s", o->text, strerror(errno));
-    sluice_status st = read_stream(f, o->text, &m->text, err);
-    fclose(f);
-    return st;
+    size_t size = strlen(given);
+    m->text.data = sluice__strdup(given);
+    if (!m->text.data) return sluice__no_memory(err, size + 1, "the text");
+    m->text.size = size;
+    return SLUICE_OK;
 }
 
 /* A JSON array of ids. */
@@ -178,6 +163,8 @@ static int parse_positions(const char *text, material *m) {
 static int check_options(const options *o) {
     int texts = (o->text != NULL) + (o->prompt != NULL) + (o->ids != NULL);
     if (texts > 1) return cli_usage("inspect", "--text, --prompt and --ids exclude each other");
+    if (o->text_column && !o->text)
+        return cli_usage("inspect", "--text-column belongs to --text");
     if (!texts && !o->demo)
         return cli_usage(
             "inspect",
@@ -253,7 +240,7 @@ static int dispatch(options *o, poptContext ctx) {
     if (!m) return CLI_FAILED;
     int code = collect(o, ctx, m, &job);
     if (code == CLI_OK) code = run(o, m, &job);
-    sluice__strbuf_free(&m->text);
+    sluice_text_free(&m->text);
     sluice__free(m->ids);
     sluice__free(m);
     return code;
@@ -276,8 +263,12 @@ static const char example[] =
 int cmd_inspect(int argc, const char **argv) {
     options o = {.seq_len = UNSET, .windows = UNSET, .map_tokens = UNSET};
     struct poptOption table[] = {
-        {"text", 't', POPT_ARG_STRING, &o.text, 0, "text to read (UTF-8); - is standard input",
+        {"text", 't', POPT_ARG_STRING, &o.text, 0,
+         "text to read (UTF-8): .txt, .jsonl, each also .gz or .zst, or a directory of them; - is "
+         "standard input",
          "FILE"},
+        {"text-column", '\0', POPT_ARG_STRING, &o.text_column, 0,
+         "member of a .jsonl line that holds its text (default: text)", "KEY"},
         {"prompt", 'p', POPT_ARG_STRING, &o.prompt, 0, "the text itself", "TEXT"},
         {"ids", '\0', POPT_ARG_STRING, &o.ids, 0, "token ids as a JSON array, in place of a text",
          "FILE"},
@@ -289,7 +280,8 @@ int cmd_inspect(int argc, const char **argv) {
          "tokens of a window (default: 512, less for short texts)", "N"},
         {"windows", '\0', POPT_ARG_LONGLONG, &o.windows, 0, "most windows (default: 8)", "N"},
         {"bos", '\0', POPT_ARG_STRING, &o.bos, 0,
-         "token in front of every window (default: auto, what the tokenizer puts there)",
+         "token in front of every window (default: auto, what the tokenizer or the "
+         "model's own training puts there)",
          "auto|none|ID"},
         {"tokenizer", '\0', POPT_ARG_STRING, &o.tokenizer, 0,
          "tokenizer.json for all models (default: their own)", "PATH"},

@@ -6,6 +6,7 @@
 #include "inspect/inspection_json.h"
 #include "inspect/intervene.h"
 #include "inspect/job.h"
+#include "model/utf8.h"
 #include "sluice/cpu.h"
 #include <ctype.h>
 #include <math.h>
@@ -222,6 +223,11 @@ sluice_status sluice__job_model(json_t **entry, const sluice_inspect_job *job, c
         sluice__log(SLUICE_LOG_WARNING,
                     "%s: windows of %d tokens are longer than its max_position_embeddings of %d",
                     path, t.seq_len, c->max_position_embeddings);
+    if (st == SLUICE_OK && !job->measures && t.seq_len > ROWS_MOST)
+        sluice__log(SLUICE_LOG_WARNING,
+                    "%s: entropy, distances and kinds of heads are left out for windows of more "
+                    "than %d tokens",
+                    path, ROWS_MOST);
     if (st == SLUICE_OK) *entry = describe(model, job, path);
     if (st == SLUICE_OK) st = fill(*entry, model, &t, job, err);
     if (st == SLUICE_OK) json_object_set_new(*entry, "seconds", json_real(sluice__now() - start));
@@ -256,9 +262,31 @@ static json_t *root_of(const sluice_inspect_job *job) {
     return root;
 }
 
+/* Everything that goes into the file and the page has to be UTF-8. */
+static sluice_status check_utf8(const char *what, const char *text, size_t size,
+                                sluice_error *err) {
+    size_t good = text ? sluice__utf8_valid_prefix(text, size) : size, line = 1;
+    if (good == size) return SLUICE_OK;
+    for (size_t i = 0; i < good; i++) line += text[i] == '\n';
+    return sluice__fail(err, SLUICE_ERR_FORMAT,
+                        "%s: line %zu: byte 0x%02X (byte %zu of the text, from 0) is not UTF-8; "
+                        "convert it first, for example with iconv",
+                        what, line, (unsigned char)text[good], good);
+}
+
+static sluice_status check_word(const char *what, const char *text, sluice_error *err) {
+    return check_utf8(what, text, text ? strlen(text) : 0, err);
+}
+
 static sluice_status check(const sluice_inspect_job *job, sluice_error *err) {
     if (job->num_models < 1) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "inspect: no model");
     if (!job->ids && !job->text) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "inspect: no text");
+    SLUICE__TRY(check_utf8(job->text_name ? job->text_name : "the text", job->text, job->text_size, err));
+    SLUICE__TRY(check_word("the text of the map", job->map_text, err));
+    SLUICE__TRY(check_word("the marked tokens", job->mark_tokens, err));
+    SLUICE__TRY(check_word("the name of the text", job->text_name, err));
+    for (int i = 0; i < job->num_models; i++)
+        SLUICE__TRY(check_word("the name of a model", job->models[i], err));
     if (job->seq_len < 0 || job->windows < 0 || job->map_tokens > SLUICE_MAP_MAX_TOKENS)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "inspect: found seq_len %d, %lld windows and maps of %d tokens, "

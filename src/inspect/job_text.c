@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a text to windows of token ids. Only as much of a long text is tokenized as the windows
  * need, cut where tokenization does not depend on what follows. */
+#include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "inspect/job.h"
 #include "model/tokenizer_internal.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DEFAULT_SEQ_LEN = 512, DEFAULT_WINDOWS = 8, BYTES_PER_TOKEN = 16 };
 
@@ -31,12 +34,44 @@ static sluice_status leading_token(int32_t *first, const sluice_tokenizer *tok, 
     return st;
 }
 
+/* If the training options in dir/name say that every window began with a token: that token. */
+static sluice_status token_of_run(int32_t *first, const sluice_tokenizer *tok, const char *dir,
+                                  const char *name, sluice_error *err) {
+    char *path = sluice__path_join(dir, name);
+    json_t *root = NULL;
+    if (!path) return sluice__no_memory(err, strlen(dir), "a path");
+    sluice_status st = access(path, R_OK) == 0 ? sluice__json_load(&root, path, err) : SLUICE_OK;
+    sluice__free(path);
+    const char *where = json_string_value(json_object_get(root, "bos"));
+    const char *token = json_string_value(json_object_get(root, "bos_token"));
+    if (where && !strcmp(where, "window"))
+        *first = token && *token ? sluice_tokenizer_id(tok, token, strlen(token))
+                                 : sluice_tokenizer_bos_id(tok);
+    json_decref(root);
+    return st;
+}
+
+/* What stands in front of windows if nobody says: what the tokenizer puts there, else what the
+ * model's own training put there (a checkpoint, or RUN/model, whose options are RUN/config.json). */
+static sluice_status usual_first(sluice__job_text *t, const char *model_path,
+                                 const sluice_config *config, sluice_error *err) {
+    if (!t->tokenizer) return SLUICE_OK;
+    SLUICE__TRY(leading_token(&t->first, t->tokenizer, err));
+    if (t->first < 0)
+        SLUICE__TRY(
+            token_of_run(&t->first, t->tokenizer, model_path, "trainer_state.json", err));
+    if (t->first < 0)
+        SLUICE__TRY(token_of_run(&t->first, t->tokenizer, model_path, "../config.json", err));
+    if (t->first >= config->vocab_size) t->first = -1;
+    return SLUICE_OK;
+}
+
 static sluice_status choose_first(sluice__job_text *t, const sluice_inspect_job *job,
-                                  const sluice_config *config, sluice_error *err) {
+                                  const char *model_path, const sluice_config *config,
+                                  sluice_error *err) {
     t->first = -1;
     if (job->bos == SLUICE_BOS_OMIT) return SLUICE_OK;
-    if (job->bos == SLUICE_BOS_AUTO)
-        return t->tokenizer ? leading_token(&t->first, t->tokenizer, err) : SLUICE_OK;
+    if (job->bos == SLUICE_BOS_AUTO) return usual_first(t, model_path, config, err);
     if (job->bos < 0 || job->bos >= config->vocab_size)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "the token in front of every window: found id %d, expected 0..%d",
@@ -156,7 +191,7 @@ sluice_status sluice__job_text_load(sluice__job_text *t, const sluice_inspect_jo
                                     sluice_error *err) {
     *t = (sluice__job_text){0};
     sluice_status st = load_tokens(t, job, model_path, err);
-    if (st == SLUICE_OK) st = choose_first(t, job, config, err);
+    if (st == SLUICE_OK) st = choose_first(t, job, model_path, config, err);
     if (st == SLUICE_OK) st = finish(t, job, config->max_position_embeddings, err);
     if (st != SLUICE_OK) sluice__job_text_free(t);
     return st;

@@ -143,6 +143,32 @@ static void checkpoints_are_named_by_their_step(void **state) {
     json_decref(root);
 }
 
+/* A model that was trained with a token in front of every window is read with it, unless told
+ * otherwise; the state of another training changes nothing. */
+static void windows_begin_as_in_training(void **state) {
+    (void)state;
+    static const struct {
+        const char *bos, *options;
+        int64_t id; /* -1 = nothing in front */
+    } cases[] = {{"window", "", 0}, {"window", "--bos none", -1}, {"window", "--bos 7", 7},
+                 {"document", "", -1}, {"none", "", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "cd '%s/run/checkpoints/step-10' && printf '{\"bos\": \"%s\", \"bos_token\": "
+                 "\"<|endoftext|>\"}' >trainer_state.json;",
+                 root_dir, cases[i].bos);
+        assert_int_equal(test_run(text, NULL), 0);
+        snprintf(text, sizeof text, "run/checkpoints/step-10 --text text.txt --light -o k %s",
+                 cases[i].options);
+        run(text, 0, NULL);
+        json_t *root = result("k"), *first = json_object_get(model_of(root, 0), "first_token");
+        json_t *id = json_object_get(first, "id");
+        assert_int_equal(id ? json_integer_value(id) : -1, cases[i].id);
+        json_decref(root);
+    }
+}
+
 static void little_input_gives_a_clear_result(void **state) {
     (void)state;
     run("single --text text.txt -o d", 0, "M-Act");
@@ -157,6 +183,68 @@ static void little_input_gives_a_clear_result(void **state) {
     run("plain --text /dev/null -o d", 1, "the text is empty");
     run("plain --prompt a --bos 5 -o d", 0, "1 window of 2 tokens");
     run("plain --prompt a --bos 300 -o d", 1, "expected 0..299");
+}
+
+/* The same text in every wrapping gives the same numbers. */
+static void compressed_text_and_json_lines(void **state) {
+    (void)state;
+    char *output = NULL, *command = NULL;
+    assert_true(asprintf(&command,
+                         "cd '%s' && gzip -c text.txt >t.gz && zstd -qf text.txt -o t.zst && "
+                         "printf '{\"text\": \"the cat\"}\\n{\"text\": \"the dog\"}\\n' >two.jsonl && "
+                         "printf 'the cat\\n\\nthe dog' >two.txt && gzip -kf two.jsonl && "
+                         "mkdir -p dir && cp two.jsonl dir/ && head -c 60 t.gz >cut.gz && "
+                         "printf '{\"body\": \"the cat\"}\\n' >body.jsonl;",
+                         root_dir) > 0);
+    assert_int_equal(test_run(command, &output), 0);
+    free(output);
+    free(command);
+    static const char *const same[][2] = {{"text.txt", "t.gz"},       {"text.txt", "t.zst"},
+                                          {"two.txt", "two.jsonl"},   {"two.txt", "two.jsonl.gz"},
+                                          {"two.txt", "dir"},         {"text.txt", "- < t.gz"}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        json_t *found[2];
+        for (int k = 0; k < 2; k++) {
+            char arguments[200];
+            snprintf(arguments, sizeof arguments, "plain -q --light -o i --text %s", same[i][k]);
+            run(arguments, 0, NULL);
+            found[k] = result("i");
+        }
+        assert_true(json_equal(json_object_get(model_of(found[0], 0), "inspect"),
+                               json_object_get(model_of(found[1], 0), "inspect")));
+        json_decref(found[0]);
+        json_decref(found[1]);
+    }
+    run("plain --light -o i --text cut.gz", 1, "cut.gz");
+    run("plain --light -o i --text body.jsonl", 1, "text");
+    run("plain --light -o i --text body.jsonl --text-column body", 0, "M-Act");
+    run("plain --light -o i --prompt a --text-column body", 2, "--text-column belongs to --text");
+}
+
+static void odd_texts(void **state) {
+    (void)state;
+    static const struct {
+        const char *make, *arguments, *said;
+        int code;
+    } cases[] = {
+        {"printf 'a\\nb \\200 c' >bad.txt;", "plain -o j --text bad.txt",
+         "bad.txt: line 2: byte 0x80 (byte 4 of the text, from 0) is not UTF-8", 1},
+        {"true;", "plain -o j --prompt $(printf 'a\\377')", "--prompt: line 1: byte 0xFF", 1},
+        {"true;", "plain -o j --demo $(printf 'a\\377')", "is not UTF-8", 1},
+        {"true;", "plain -o j --text text.txt --tokens $(printf '\\377')", "the marked tokens", 1},
+        {"printf ' \\n\\t \\n' >blank.txt;", "plain -o j --text blank.txt", "M-Act", 0},
+        {": >empty.txt;", "plain -o j --text empty.txt", "the text is empty", 1},
+        {": | gzip >empty.gz;", "plain -o j --text empty.gz", "the text is empty", 1},
+        {": >empty.jsonl;", "plain -o j --text empty.jsonl", "the text is empty", 1},
+        {"mkdir -p none;", "plain -o j --text none", "no text in this directory", 1},
+        {"true;", "plain -o j --text absent.txt", "absent.txt: cannot open", 1},
+        {"true;", "single -o j --prompt a", "1 window of 1 token", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[400];
+        snprintf(command, sizeof command, "cd '%s' && %s", root_dir, cases[i].make);
+        assert_int_equal(test_run(command, NULL), 0);
+        run(cases[i].arguments, cases[i].code, cases[i].said);
+    }
 }
 
 static void damaged_models_are_named(void **state) {
@@ -220,7 +308,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_text_gives_tables_and_files),
                                        cmocka_unit_test(several_models_and_interventions),
                                        cmocka_unit_test(checkpoints_are_named_by_their_step),
+                                       cmocka_unit_test(windows_begin_as_in_training),
                                        cmocka_unit_test(little_input_gives_a_clear_result),
+                                       cmocka_unit_test(compressed_text_and_json_lines),
+                                       cmocka_unit_test(odd_texts),
                                        cmocka_unit_test(damaged_models_are_named),
                                        cmocka_unit_test(marked_keys),
                                        cmocka_unit_test(a_long_text_in_one_window),
