@@ -34,16 +34,18 @@ static sluice_status leading_token(int32_t *first, const sluice_tokenizer *tok, 
     return st;
 }
 
-/* If the training options in dir/name say that every window began with a token: that token. */
+/* If the training options in dir/name (member `key` of it, NULL = all of it) say that every window
+ * began with a token: that token. */
 static sluice_status token_of_run(int32_t *first, const sluice_tokenizer *tok, const char *dir,
-                                  const char *name, sluice_error *err) {
+                                  const char *name, const char *key, sluice_error *err) {
     char *path = sluice__path_join(dir, name);
     json_t *root = NULL;
     if (!path) return sluice__no_memory(err, strlen(dir), "a path");
     sluice_status st = access(path, R_OK) == 0 ? sluice__json_load(&root, path, err) : SLUICE_OK;
     sluice__free(path);
-    const char *where = json_string_value(json_object_get(root, "bos"));
-    const char *token = json_string_value(json_object_get(root, "bos_token"));
+    const json_t *options = key ? json_object_get(root, key) : root;
+    const char *where = json_string_value(json_object_get(options, "bos"));
+    const char *token = json_string_value(json_object_get(options, "bos_token"));
     if (where && !strcmp(where, "window"))
         *first = token && *token ? sluice_tokenizer_id(tok, token, strlen(token))
                                  : sluice_tokenizer_bos_id(tok);
@@ -58,10 +60,11 @@ static sluice_status usual_first(sluice__job_text *t, const char *model_path,
     if (!t->tokenizer) return SLUICE_OK;
     SLUICE__TRY(leading_token(&t->first, t->tokenizer, err));
     if (t->first < 0)
-        SLUICE__TRY(
-            token_of_run(&t->first, t->tokenizer, model_path, "trainer_state.json", err));
+        SLUICE__TRY(token_of_run(&t->first, t->tokenizer, model_path, "trainer_state.json",
+                                 "params", err));
     if (t->first < 0)
-        SLUICE__TRY(token_of_run(&t->first, t->tokenizer, model_path, "../config.json", err));
+        SLUICE__TRY(
+            token_of_run(&t->first, t->tokenizer, model_path, "../config.json", NULL, err));
     if (t->first >= config->vocab_size) t->first = -1;
     return SLUICE_OK;
 }
