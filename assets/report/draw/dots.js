@@ -101,7 +101,11 @@ function logTicks(low, high) {
     for (let e = Math.floor(low); e <= high; e++)
         for (const k of leads)
             if (Math.log10(k) + e >= low && Math.log10(k) + e <= high) out.push(k * 10 ** e);
-    return out.length >= 2 ? out : linearTicks(10 ** low, 10 ** high, 3).filter((v) => v > 0);
+    /* Within a fraction of a decade few of these leads occur: even steps serve there. */
+    let ticks = out;
+    for (let parts = 3; ticks.length < 3 && parts < 9; parts++)
+        ticks = linearTicks(10 ** low, 10 ** high, parts).filter((v) => v > 0);
+    return ticks;
 }
 
 function drawPanel(ctx, rows, panel, box) {

@@ -151,10 +151,12 @@ function thinned(points, limit) {
     return out;
 }
 
-/* low, then every multiple of step up to high. */
+/* low, then every multiple of step up to high; with a step of 2 counted from low (1, 3, 5), since a tick
+ * at 2 would run into one at 1. */
 function integerTicks(low, high, step) {
     const out = [low];
-    for (let v = Math.ceil((low + step / 2) / step) * step; v <= high; v += step) if (v > low) out.push(v);
+    const next = step > 2 ? Math.ceil((low + step / 2) / step) * step : low + step;
+    for (let v = next; v <= high; v += step) if (v > low) out.push(v);
     return out;
 }
 

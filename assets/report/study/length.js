@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loss against the position in the window, and at lengths beyond those of training. */
 
+const BEYOND =
+    " Beyond the training length a model reads positions that it never saw; YaRN rescales the rotary " +
+    "frequencies without training.";
+
+/* A recipe may leave out longer windows, or measure them in a section of their own (extension.js). */
 function lengthSection(study) {
+    const lengths = (run) => list(run.raw, "length").length > 0;
+    const measured = !hasExtension(study) || study.arms.some((arm) => arm.runs.some(lengths));
     return section(
         "length",
         "Position and length",
-        "Later positions see more context and should be easier. Beyond the training length a model " +
-            "reads positions that it never saw; YaRN rescales the rotary frequencies without training.",
-        el("div", {class: "grid"}, positionFigure(study), lengthFigure(study)),
+        "Later positions see more context and should be easier." + (measured ? BEYOND : ""),
+        el("div", {class: "grid"}, positionFigure(study), measured ? lengthFigure(study) : null),
     );
 }
 
