@@ -337,16 +337,19 @@ def test_downloads(chromium, pages):
     page = chromium.open(pages("hostile"))
     links = page.value("[...document.querySelectorAll('a[download]')].map(a => a.href)")
     assert len(links) > 25 and all(link.startswith("data:text/csv") for link in links)
-    assert page.value("document.querySelectorAll('figure .tools button').length") == len(FIGURES)
+    names = page.value("[...document.querySelectorAll('figure .tools button')].map(b => b.textContent)")
+    assert names.count("PNG") == names.count("SVG") == len(FIGURES) and len(names) == 2 * len(FIGURES)
     page.value("""(() => {
         window.saved = [];
-        HTMLAnchorElement.prototype.click = function () { saved.push(this.href); };
+        HTMLAnchorElement.prototype.click = function () { saved.push([this.download, this.href]); };
         document.querySelectorAll('figure .tools button').forEach(b => b.click());
     })()""")
-    saved = page.value("saved.map(s => [s.slice(0, 22), s.length])")
-    assert len(saved) == len(FIGURES) and all(
-        head == "data:image/png;base64," and size > 2000 for head, size in saved
-    )
+    page.wait(f"saved.length >= {2 * len(FIGURES)}")
+    saved = page.value("saved.map(([name, link]) => [name.slice(-4), link.split(/[;,]/)[0], link.length])")
+    assert len(saved) == 2 * len(FIGURES)
+    for kind, start in ((".png", "data:image/png"), (".svg", "data:image/svg+xml")):
+        some = [s for s in saved if s[0] == kind]
+        assert len(some) == len(FIGURES) and all(head == start and size > 2000 for _, head, size in some), some
     is_quiet(page)
     page.close()
 

@@ -8,6 +8,7 @@ const referenceLines = {
     id: "referenceLines",
     afterDatasetsDraw(chart, args, options) {
         const {ctx, chartArea: area, scales} = chart;
+        const taken = [];
         for (const mark of options.marks || []) {
             const along = mark.y !== undefined;
             const at = along ? scales.y.getPixelForValue(mark.y) : scales.x.getPixelForValue(mark.x);
@@ -25,8 +26,17 @@ const referenceLines = {
             ctx.textAlign = "right";
             ctx.textBaseline = along && at < area.top + 16 ? "top" : "bottom";
             /* A rim of the colour of the paper keeps the words legible where curves run below them. */
-            const x = (along ? area.right : at) - 4;
+            let x = (along ? area.right : at) - 4;
             const y = (along ? at : area.top + 14) + (along && at < area.top + 16 ? 3 : -3);
+            /* Beside a label that stands at the same height already; without a word where no room is left. */
+            const wide = ctx.measureText(mark.label).width;
+            for (const other of taken)
+                if (along && Math.abs(other.y - y) < 13) x = Math.min(x, other.left - 10);
+            if (along && taken.length && x - wide < area.left) {
+                ctx.restore();
+                continue;
+            }
+            taken.push({y, left: x - wide});
             ctx.setLineDash([]);
             ctx.lineWidth = 4;
             ctx.strokeStyle = cssColour("surface");
@@ -187,10 +197,12 @@ function xAxis(spec, width) {
         const high = largest(xs);
         /* Room at the sides, so that the first and the last point are not on the frame; one point stands
          * in the middle. */
+        const letters = spec.x.names ? largest(integerTicks(low, high, 1).map((v) => spec.x.names(v).length)) : 3;
+        const most = Math.min(12, Math.max(2, Math.floor((width - 60) / (6.5 * letters + 10))));
         out.min = low - (high === low ? 1 : 0.02 * (high - low));
         out.max = high + (high === low ? 1 : 0.02 * (high - low));
         out.afterBuildTicks = (scale) => {
-            const step = Math.max(1, Math.ceil(niceStep(Math.max(1, high - low), 12)));
+            const step = Math.max(1, Math.ceil(niceStep(Math.max(1, high - low), most)));
             scale.ticks = integerTicks(low, high, step).map((value) => ({value}));
         };
     } else if (!spec.x.only) {

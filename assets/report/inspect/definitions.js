@@ -4,7 +4,7 @@ const DEFINITIONS = [
     [
         "Windows",
         "Pieces of the text of equal length, one after the other, each read alone; a token in front " +
-            "of every window where the model's tokenizer puts one. Layers, heads, positions and channels " +
+            "of every window where its tokenizer or its training puts one. Layers, heads, positions and channels " +
             "count from 0.",
     ],
     [
