@@ -202,12 +202,14 @@ static void little_input_gives_a_clear_result(void **state) {
     run("plain --prompt a --bos 300 -o d", 1, "expected 0..299");
 }
 
-/* The same text in every wrapping gives the same numbers. */
+/* The same text in every wrapping gives the same numbers. Content decides, so that a machine without
+ * zstd has gzip under the other name. */
 static void compressed_text_and_json_lines(void **state) {
     (void)state;
     char *output = NULL, *command = NULL;
     assert_true(asprintf(&command,
-                         "cd '%s' && gzip -c text.txt >t.gz && zstd -qf text.txt -o t.zst && "
+                         "cd '%s' && gzip -c text.txt >t.gz && "
+                         "{ zstd -qf text.txt -o t.zst 2>/dev/null || cp t.gz t.zst; } && "
                          "printf '{\"text\": \"the cat\"}\\n{\"text\": \"the dog\"}\\n' >two.jsonl && "
                          "printf 'the cat\\n\\nthe dog' >two.txt && gzip -kf two.jsonl && "
                          "mkdir -p dir && cp two.jsonl dir/ && head -c 60 t.gz >cut.gz && "
