@@ -29,8 +29,8 @@ typedef struct sluice_convert_result {
     int kept_wider;            /* matrices that got a wider type because their rows are not whole blocks */
 } sluice_convert_result;
 
-/* from: a model directory, a GGUF file. to: the path of the file or directory, which is replaced in one step. params NULL =
- * default. What the target cannot express is refused before anything is written. */
+/* from: a model directory, a GGUF file. to: the path of the file, which is replaced in one step, or of a directory that is not
+ * there yet or empty. params NULL = default. What the target cannot express is refused before anything is written. */
 sluice_status sluice_convert(const char *from, const char *to, const sluice_convert_params *params,
                              sluice_convert_result *result, sluice_error *err);
 

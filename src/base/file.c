@@ -3,9 +3,11 @@
  * fsync the directory, so that a crash at any moment leaves either the old content or the new one. */
 #include "base/file.h"
 #include "base/memory.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -70,9 +72,33 @@ static sluice_status sync_parent(const char *path, sluice_error *err) {
     return st;
 }
 
+/* The place itself, without slashes behind it: what a link points at, so that the link stays, and the name of ".", which
+ * cannot be renamed. Something else than a file (or directory) that exists there, a device for one, is not replaced. */
+static sluice_status target_of(char **out, const char *path, bool directory, sluice_error *err) {
+    struct stat st;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    *out = sluice__strndup(path, n);
+    if (!*out) return sluice__no_memory(err, n, "a path");
+    bool dots = n > 0 && path[n - 1] == '.' && (n == 1 || path[n - 2] == '/' || path[n - 2] == '.');
+    if (dots || (lstat(*out, &st) == 0 && S_ISLNK(st.st_mode))) {
+        char *real = realpath(*out, NULL);
+        sluice__free(*out);
+        *out = real ? sluice__strdup(real) : NULL;
+        free(real);
+        if (!*out) return io_error(err, path, "follow");
+    }
+    if (stat(*out, &st) != 0 || (directory ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode))) return SLUICE_OK;
+    sluice__free(*out);
+    *out = NULL;
+    return sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not a %s", path, directory ? "directory" : "regular file");
+}
+
 sluice_status sluice__atomic_open(sluice__atomic_file *w, const char *path, sluice_error *err) {
-    *w = (sluice__atomic_file){NULL, sluice__strdup(path), sluice__asprintf("%s.tmp-%d", path, (int)getpid())};
-    if (!w->path || !w->temporary) {
+    *w = (sluice__atomic_file){0};
+    SLUICE__TRY(target_of(&w->path, path, false, err));
+    w->temporary = sluice__asprintf("%s.tmp-%d", w->path, (int)getpid());
+    if (!w->temporary) {
         sluice__atomic_abort(w);
         return sluice__no_memory(err, strlen(path), "a path");
     }
@@ -152,10 +178,12 @@ sluice_status sluice__make_dirs(const char *path, sluice_error *err) {
 }
 
 sluice_status sluice__atomic_dir_begin(char **temporary, const char *path, sluice_error *err) {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    *temporary = sluice__asprintf("%.*s.tmp-%d", (int)n, path, (int)getpid());
-    if (!*temporary) return sluice__no_memory(err, n, "a path");
+    char *target;
+    *temporary = NULL;
+    SLUICE__TRY(target_of(&target, path, true, err));
+    *temporary = sluice__asprintf("%s.tmp-%d", target, (int)getpid());
+    sluice__free(target);
+    if (!*temporary) return sluice__no_memory(err, strlen(path), "a path");
     sluice_status st = sluice__remove_tree(*temporary, err);
     if (st == SLUICE_OK) st = sluice__make_dirs(*temporary, err);
     if (st == SLUICE_OK) return st;
@@ -175,37 +203,30 @@ static int sync_entry(const char *path, const struct stat *st, int kind, struct 
 }
 
 /* A directory cannot be renamed over a full one, so an old one steps aside first. Its name tells a reader what it is. */
-sluice_status sluice__atomic_dir_commit(char *temporary, const char *path, sluice_error *err) {
+static sluice_status put_in_place(const char *temporary, const char *target, sluice_error *err) {
+    char *old = sluice__is_dir(target) ? sluice__asprintf("%s.old-%d", target, (int)getpid()) : NULL;
+    if (!old && sluice__is_dir(target)) return sluice__no_memory(err, strlen(target), "a path");
     sluice_status st = SLUICE_OK;
-    char *old = NULL;
-    if (nftw(temporary, sync_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) {
-        st = io_error(err, temporary, "sync");
-        goto out;
+    if (old && rename(target, old) != 0) {
+        st = io_error(err, target, "replace");
+    } else if (rename(temporary, target) != 0) {
+        st = io_error(err, target, "create");
+        if (old && rename(old, target) != 0) st = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot create; the old one is %s", target, old);
+    } else {
+        st = sync_parent(target, err);
+        if (old) sluice__remove_tree(old, NULL);
     }
-    if (sluice__is_dir(path)) {
-        old = sluice__asprintf("%s.old-%d", path, (int)getpid());
-        if (!old) {
-            st = sluice__no_memory(err, strlen(path), "a path");
-            goto out;
-        }
-        if (rename(path, old) != 0) {
-            st = io_error(err, path, "replace");
-            goto out;
-        }
-    }
-    if (rename(temporary, path) != 0) {
-        st = io_error(err, path, "create");
-        if (old && rename(old, path) == 0) {
-            sluice__free(old);
-            old = NULL;
-        }
-        goto out;
-    }
-    st = sync_parent(path, err);
-out:
-    if (st != SLUICE_OK) sluice__remove_tree(temporary, NULL);
-    if (old) sluice__remove_tree(old, NULL);
     sluice__free(old);
+    return st;
+}
+
+sluice_status sluice__atomic_dir_commit(char *temporary, const char *path, sluice_error *err) {
+    char *target = NULL;
+    sluice_status st = target_of(&target, path, true, err);
+    if (st == SLUICE_OK && nftw(temporary, sync_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) st = io_error(err, temporary, "sync");
+    if (st == SLUICE_OK) st = put_in_place(temporary, target, err);
+    if (st != SLUICE_OK) sluice__remove_tree(temporary, NULL);
+    sluice__free(target);
     sluice__free(temporary);
     return st;
 }
@@ -214,6 +235,17 @@ void sluice__atomic_dir_discard(char *temporary) {
     if (!temporary) return;
     sluice__remove_tree(temporary, NULL);
     sluice__free(temporary);
+}
+
+bool sluice__is_free(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) return errno == ENOENT;
+    DIR *dir = opendir(path);
+    if (!dir) return false;
+    int entries = 0;
+    while (entries < 3 && readdir(dir)) entries++; /* . and .. */
+    closedir(dir);
+    return entries < 3;
 }
 
 bool sluice__is_dir(const char *path) {

@@ -39,6 +39,8 @@ void sluice__atomic_dir_discard(char *temporary);
 sluice_status sluice__make_dirs(const char *path, sluice_error *err); /* mkdir -p */
 sluice_status sluice__remove_tree(const char *path, sluice_error *err);
 bool sluice__is_dir(const char *path);
+/* Whether nothing is there, or an empty directory: what a new directory may take the place of. */
+bool sluice__is_free(const char *path);
 bool sluice__is_file(const char *path);
 /* dir/name; NULL when out of memory; freed with sluice__free. */
 char *sluice__path_join(const char *dir, const char *name);

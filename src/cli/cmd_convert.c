@@ -63,7 +63,10 @@ static int run(const options *o, const char *from, const char *to, int64_t shard
     while (o->overrides && o->overrides[p.num_overrides]) p.num_overrides++;
     p.gguf = ends_with(to, ".gguf");
     sluice_progress_enable(!o->common.quiet && !o->common.json);
-    if (sluice_convert(from, to, &p, &result, &err) != SLUICE_OK) return cli_fail("convert", &err);
+    if (sluice_convert(from, to, &p, &result, &err) != SLUICE_OK) {
+        cli_fail("convert", &err);
+        return err.code == SLUICE_ERR_ARGUMENT ? CLI_USAGE : CLI_FAILED;
+    }
     return print_result(o, to, &result);
 }
 
@@ -71,7 +74,8 @@ static const char about[] =
     "Writes the model FROM (a directory with safetensors or pytorch_model.bin, or a .gguf file) as TO: a GGUF file when its\n"
     "name ends in .gguf, otherwise a directory with safetensors. Types: F32, F16, BF16; in GGUF also Q8_0, Q4_0, Q4_1, Q5_0,\n"
     "Q5_1, Q4_K, Q5_K, Q6_K for matrices, while norms, biases and routers stay F32 and embedding and head get at least Q6_K.\n"
-    "Without --dtype every tensor keeps its type. TO appears complete or not at all.";
+    "Without --dtype every tensor keeps its type. TO appears complete or not at all; a directory that holds something is not\n"
+    "replaced.";
 static const char example[] =
     "  sluice convert Qwen3-0.6B qwen3-q8_0.gguf --dtype Q8_0\n"
     "  sluice convert model.gguf model-hf --dtype BF16 --max-shard-size 2GB\n"
@@ -98,8 +102,6 @@ int cmd_convert(int argc, const char **argv) {
     else if (shard < 0) code = cli_usage("convert", "--max-shard-size: found \"%s\", expected for example 500MB or 5GB", o.shard);
     else if (o.shard && ends_with(to, ".gguf")) code = cli_usage("convert", "--max-shard-size is for directories, not GGUF files");
     else if ((code = cli_start(&o.common)) == CLI_OK) code = run(&o, from, to, shard);
-    for (char **p = o.overrides; p && *p; p++) free(*p);
-    free(o.overrides);
     cli_finish(ctx, table);
     return code;
 }

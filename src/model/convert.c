@@ -244,6 +244,18 @@ static sluice_status to_directory(sluice__conversion *c, bool from_gguf, sluice_
     return st;
 }
 
+/* Before any work. A directory that holds something is never replaced: it may be somebody's run. */
+static sluice_status check_target(const sluice__conversion *c, sluice_error *err) {
+    const char *to = c->to;
+    if (!*to) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the target has no name");
+    if (c->params->gguf && sluice__is_dir(to))
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: is a directory, expected the name of a file", to);
+    if (c->params->gguf || sluice__is_free(to)) return SLUICE_OK;
+    if (!sluice__is_dir(to))
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: is a file; the target is a directory unless its name ends in .gguf", to);
+    return sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not empty; give another name, or remove it first", to);
+}
+
 sluice_status sluice_convert(const char *from, const char *to, const sluice_convert_params *params,
                              sluice_convert_result *result, sluice_error *err) {
     sluice_convert_params fallback = sluice_convert_params_default();
@@ -254,8 +266,7 @@ sluice_status sluice_convert(const char *from, const char *to, const sluice_conv
     sluice_status st = read_params(&c, err);
     if (st == SLUICE_OK && !from_gguf && !sluice__is_dir(from))
         st = sluice__fail(err, SLUICE_ERR_IO, "%s: neither a model directory nor a GGUF file", from);
-    if (st == SLUICE_OK && !c.params->gguf && sluice__is_file(to))
-        st = sluice__fail(err, SLUICE_ERR_IO, "%s: is a file; the target is a directory unless its name ends in .gguf", to);
+    if (st == SLUICE_OK) st = check_target(&c, err);
     if (st == SLUICE_OK)
         st = !c.params->gguf ? to_directory(&c, from_gguf, err) : from_gguf ? gguf_to_gguf(&c, err) : model_to_gguf(&c, err);
     if (st == SLUICE_OK) describe_types(&c);

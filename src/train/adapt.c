@@ -188,6 +188,8 @@ sluice_status sluice__model_adapt(sluice_model **out, sluice_model *from, const 
     sluice_status st = sluice_model_new(out, config, seed, err);
     int fresh = st == SLUICE_OK ? copy_weights(*out, from, open) : 0;
     sluice_model_free(from);
+    if (st == SLUICE_OK && open && !fresh)
+        st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "gate_start open: no gate is added, the model to go on from has the same ones");
     if (fresh)
         sluice__log(SLUICE_LOG_INFO, "gates: %d new tensors (%lld parameters), %s", fresh,
                     (long long)sluice_config_num_gate_parameters(config),
