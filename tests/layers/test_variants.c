@@ -225,8 +225,8 @@ static void test_beside_gates(void **state) {
         "\"switch_head\": \"kv\", \"switch_experts\": 4, \"switch_topk\": 4",
         "\"switch_head\": \"kv\", \"switch_experts\": 8, \"switch_topk\": 8, \"use_qk_norm\": false",
         "\"num_experts\": 6, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"",
-        "\"num_experts\": 6, \"norm_topk_prob\": true, \"num_shared_experts\": 1, \"shared_expert_gate\": true, "
-        "\"gate_position\": \"value\", \"gate_sharing\": \"shared\"",
+        ("\"num_experts\": 6, \"norm_topk_prob\": true, \"num_shared_experts\": 1, \"shared_expert_gate\": true, "
+         "\"gate_position\": \"value\", \"gate_sharing\": \"shared\""),
         "\"mlp_type\": \"gelu\", \"gate_position\": \"output\""};
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) check_variant(variants[i], 900 + i);
 }
