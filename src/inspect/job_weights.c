@@ -3,6 +3,7 @@
  * tensor, and with one for each row (output channel); |w - int8(w)| / |w| of both, and how far the
  * largest weight stands out. */
 #include "base/memory.h"
+#include "inspect/int8.h"
 #include "inspect/job.h"
 #include <math.h>
 
@@ -10,29 +11,12 @@ typedef struct errors {
     double squares, per_tensor, per_channel, most;
 } errors;
 
-static float largest(const float *w, int64_t n) {
-    float most = 0;
-    for (int64_t i = 0; i < n; i++) most = fabsf(w[i]) > most ? fabsf(w[i]) : most;
-    return most;
-}
-
-static double rounding(const float *w, int64_t n, float most) {
-    double sum = 0;
-    if (most == 0) return 0;
-    float scale = most / 127, inverse = 127 / most;
-    for (int64_t i = 0; i < n; i++) {
-        float d = w[i] - nearbyintf(w[i] * inverse) * scale;
-        sum += (double)d * d;
-    }
-    return sum;
-}
-
 static errors errors_of(const float *w, int64_t rows, int64_t width) {
-    errors e = {.most = largest(w, rows * width)};
+    errors e = {.most = sluice__largest_magnitude(w, rows * width)};
     for (int64_t r = 0; r < rows; r++) {
         const float *row = w + r * width;
-        e.per_tensor += rounding(row, width, (float)e.most);
-        e.per_channel += rounding(row, width, largest(row, width));
+        e.per_tensor += sluice__int8_error(row, width, (float)e.most);
+        e.per_channel += sluice__int8_error(row, width, sluice__largest_magnitude(row, width));
         for (int64_t i = 0; i < width; i++) e.squares += (double)row[i] * row[i];
     }
     return e;

@@ -2,6 +2,7 @@
 /* Sparsity of the attention output (Qiu et al. section 4.2 and appendix), load of experts, and what
  * int8 would do to the inputs of the matrix products: symmetric rounding to -127..127, scale =
  * largest magnitude / 127. */
+#include "inspect/int8.h"
 #include "inspect/metrics.h"
 #include <math.h>
 
@@ -128,34 +129,17 @@ void sluice__delta_result(const sluice__layer_metrics *m, sluice_delta_stats *ou
 
 /* ---- inputs of products ---- */
 
-static double rounding_error(const float *x, int64_t n, float most) {
-    double sum = 0;
-    if (most == 0) return 0;
-    float scale = most / 127, inverse = 127 / most;
-    for (int64_t i = 0; i < n; i++) {
-        float d = x[i] - nearbyintf(x[i] * inverse) * scale;
-        sum += (double)d * d;
-    }
-    return sum;
-}
-
-static float largest(const float *x, int64_t n) {
-    float most = 0;
-    for (int64_t i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    return most;
-}
-
 void sluice__input_add(sluice__layer_metrics *m, const sluice__probe_event *e,
                        sluice_product_input which, bool second) {
     int64_t rows = e->shape[0] * e->shape[1], n = elements(e), width = n / rows;
     if (second) {
-        m->input_error[which][0] += rounding_error(e->data, n, m->input_max[which]);
+        m->input_error[which][0] += sluice__int8_error(e->data, n, m->input_max[which]);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
         const float *x = e->data + r * width;
-        float most = largest(x, width);
-        m->input_error[which][1] += rounding_error(x, width, most);
+        float most = sluice__largest_magnitude(x, width);
+        m->input_error[which][1] += sluice__int8_error(x, width, most);
         m->input_max[which] = fmaxf(m->input_max[which], most);
         for (int64_t i = 0; i < width; i++) m->input_squares[which] += (double)x[i] * x[i];
     }
