@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <popt.h>
 #include <stdbool.h>
+#include "base/strbuf.h"
 #include "sluice/status.h"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
@@ -54,6 +55,9 @@ void cli_watch_answers(void);
 void cli_answer_begins(void);
 void cli_answer_ends(void);
 bool cli_answer_interrupted(void);
+
+/* Appends the bytes of a file, or of standard input (path NULL or "-"). */
+sluice_status cli_read_text(const char *path, sluice__strbuf *out, sluice_error *err);
 
 /* Frees the context and what popt allocated for the table's POPT_ARG_STRING and POPT_ARG_ARGV options (set to NULL). */
 void cli_finish(poptContext ctx, const struct poptOption *table);

@@ -161,25 +161,13 @@ static sluice_status converse(talk *t) {
 /* ---- scripts ---- */
 
 static sluice_status say_all_of_stdin(talk *t, sluice_error *err) {
-    char *text = NULL;
-    size_t size = 0, room = 0;
-    for (size_t n = 1; n > 0 && size < MAX_FILE; size += n) {
-        if (room - size < 65536) {
-            char *longer = realloc(text, room + 65537 + room / 2);
-            if (!longer) break;
-            text = longer;
-            room += 65536 + room / 2;
-        }
-        n = fread(text + size, 1, room - size, stdin);
-    }
-    sluice_status st =
-        ferror(stdin) || !text ? sluice__fail(err, SLUICE_ERR_IO, "standard input: cannot read") : SLUICE_OK;
-    while (size > 0 && text[size - 1] == '\n') size--;
-    if (text) text[size] = 0;
-    if (st == SLUICE_OK && !size)
+    sluice__strbuf text = {0};
+    sluice_status st = cli_read_text(NULL, &text, err);
+    while (text.size > 0 && text.data[text.size - 1] == '\n') text.data[--text.size] = '\0';
+    if (st == SLUICE_OK && !text.size)
         st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "standard input is empty; give --prompt, or talk on a terminal");
-    if (st == SLUICE_OK) st = say(t, text, err);
-    free(text);
+    if (st == SLUICE_OK) st = say(t, text.data, err);
+    sluice__strbuf_free(&text);
     return st;
 }
 

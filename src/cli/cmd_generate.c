@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "base/strbuf.h"
 #include "sluice/stream.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,26 +66,13 @@ static int deliver(void *user, const sluice_step *step) {
     return show(r) || r->stopped;
 }
 
-static sluice_status read_stream(FILE *f, const char *name, sluice__strbuf *out, sluice_error *err) {
-    char block[65536];
-    size_t n;
-    while ((n = fread(block, 1, sizeof block, f)) > 0) sluice__strbuf_add(out, block, n);
-    if (ferror(f)) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot read: %s", name, strerror(errno));
-    return out->failed ? sluice__no_memory(err, out->size, name) : SLUICE_OK;
-}
-
 /* Prompt `which` of those given, or the file, or standard input. */
 static sluice_status read_prompt(const options *o, int which, sluice__strbuf *out, sluice_error *err) {
     if (o->prompts) {
         sluice__strbuf_puts(out, o->prompts[which]);
         return out->failed ? sluice__no_memory(err, strlen(o->prompts[which]), "the prompt") : SLUICE_OK;
     }
-    if (!o->prompt_file || !strcmp(o->prompt_file, "-")) return read_stream(stdin, "standard input", out, err);
-    FILE *f = fopen(o->prompt_file, "rbe");
-    if (!f) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot open: %s", o->prompt_file, strerror(errno));
-    sluice_status st = read_stream(f, o->prompt_file, out, err);
-    fclose(f);
-    return st;
+    return cli_read_text(o->prompt_file, out, err);
 }
 
 /* Prompt ids. A model that was trained with a token in front of every text gets it, unless the tokenizer puts it there.

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared start of every command: option parsing with help, kernel and thread choice, error printing. */
 #include "cli/cli.h"
+#include "base/memory.h"
 #include "sluice/cpu.h"
 #include "sluice/log.h"
 #include "sluice/progress.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +43,23 @@ static const char **with_full_name(int argc, const char **argv) {
     snprintf(name, sizeof name, "sluice %s", argv[0]);
     copy[0] = name;
     return copy;
+}
+
+static sluice_status read_stream(FILE *f, const char *name, sluice__strbuf *out, sluice_error *err) {
+    char block[65536];
+    size_t n;
+    while ((n = fread(block, 1, sizeof block, f)) > 0) sluice__strbuf_add(out, block, n);
+    if (ferror(f)) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot read: %s", name, strerror(errno));
+    return out->failed ? sluice__no_memory(err, out->size, name) : SLUICE_OK;
+}
+
+sluice_status cli_read_text(const char *path, sluice__strbuf *out, sluice_error *err) {
+    if (!path || !strcmp(path, "-")) return read_stream(stdin, "standard input", out, err);
+    FILE *f = fopen(path, "rbe");
+    if (!f) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    sluice_status st = read_stream(f, path, out, err);
+    fclose(f);
+    return st;
 }
 
 void cli_finish(poptContext ctx, const struct poptOption *table) {

@@ -14,24 +14,6 @@ typedef struct options {
     int no_add_special, no_parse_special, skip_special, tokens, lines;
 } options;
 
-/* ---- reading ---- */
-static sluice_status read_stream(FILE *f, const char *name, sluice__strbuf *out, sluice_error *err) {
-    char block[65536];
-    size_t n;
-    while ((n = fread(block, 1, sizeof block, f)) > 0) sluice__strbuf_add(out, block, n);
-    if (ferror(f)) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot read: %s", name, strerror(errno));
-    return out->failed ? sluice__no_memory(err, out->size, name) : SLUICE_OK;
-}
-
-static sluice_status read_path(const char *path, sluice__strbuf *out, sluice_error *err) {
-    if (!strcmp(path, "-")) return read_stream(stdin, "standard input", out, err);
-    FILE *f = fopen(path, "rbe");
-    if (!f) return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    sluice_status st = read_stream(f, path, out, err);
-    fclose(f);
-    return st;
-}
-
 static const char *name_of(const char *path) {
     return !path ? "--text" : strcmp(path, "-") ? path : "standard input";
 }
@@ -124,7 +106,7 @@ static sluice_status encode_one(const options *o, const sluice_tokenizer *tok, c
     sluice_ids ids = {0};
     sluice_status st = SLUICE_OK;
     if (path)
-        st = read_path(path, &text, err);
+        st = cli_read_text(path, &text, err);
     else
         sluice__strbuf_puts(&text, o->text);
     if (st == SLUICE_OK && o->lines) {
@@ -235,7 +217,7 @@ static int decode(const options *o, const sluice_tokenizer *tok, const char **ar
     sluice_error err = {0};
     sluice_status st = SLUICE_OK;
     for (int i = 0; i < num_args; i++) sluice__strbuf_printf(&in, "%s ", args[i]);
-    if (!num_args) st = read_stream(stdin, "standard input", &in, &err);
+    if (!num_args) st = cli_read_text(NULL, &in, &err);
     if (st == SLUICE_OK) st = decode_text(o, tok, num_args ? "ids" : "standard input", &in, &err);
     sluice__strbuf_free(&in);
     return st == SLUICE_OK ? CLI_OK : cli_fail("tokenize decode", &err);
