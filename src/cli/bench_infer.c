@@ -39,6 +39,18 @@ static json_t *row_json(const sluice_bench_infer_row *r, const sluice_bench_infe
     return row;
 }
 
+static void print_profiles(const sluice_bench_profile *both, const sluice_bench_infer_params *p,
+                           const sluice_bench_machine *m) {
+    if (p->prefill) bench_print_profile("prefill", &both[0], m);
+    if (p->decode) bench_print_profile("decode, one token", &both[1], m);
+}
+
+static void add_profiles(json_t *row, const sluice_bench_profile *both, const sluice_bench_infer_params *p,
+                         const sluice_bench_machine *m) {
+    if (p->prefill) json_object_set_new(row, "prefill_profile", bench_profile_json(&both[0], m));
+    if (p->decode) json_object_set_new(row, "decode_profile", bench_profile_json(&both[1], m));
+}
+
 static int fail(const sluice_error *err) {
     cli_fail("bench", err);
     return err->code == SLUICE_ERR_ARGUMENT ? CLI_USAGE : CLI_FAILED;
@@ -56,8 +68,12 @@ int bench_infer(const sluice_bench_infer_params *p, bool as_json, sluice_error *
     json_t *list = as_json ? json_array() : NULL;
     if (!list) bench_print_machine(&m);
     for (int i = 0; i < p->num_models; i++) {
-        if (list) json_array_append_new(list, row_json(&rows[i], p));
-        else print_row(&rows[i], p);
+        const sluice_bench_profile *both = p->profiles ? &p->profiles[2 * i] : NULL;
+        json_t *row = list ? row_json(&rows[i], p) : NULL;
+        if (!row) print_row(&rows[i], p);
+        if (both && row) add_profiles(row, both, p, &m);
+        else if (both) print_profiles(both, p, &m);
+        if (row) json_array_append_new(list, row);
     }
     free(rows);
     return list ? bench_print_json(json_pack("{s:o, s:o}", "machine", bench_machine_json(&m), "infer", list)) : CLI_OK;

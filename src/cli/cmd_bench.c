@@ -12,7 +12,8 @@ typedef struct options {
     cli_common common;
     double seconds;
     char *shape, *gates, *dtypes, *optim;
-    int steps, warmup;
+    int steps, warmup, profile;
+    sluice_bench_profile *profiles; /* of train or infer; NULL without --profile */
     sluice_bench_infer_params infer; /* its models: from the command line */
 } options;
 
@@ -115,7 +116,8 @@ static sluice_status bench_shape(const options *o, const char *shape, json_t *ro
                                    .dtypes = o->dtypes,
                                    .optim = o->optim ? o->optim : "adamw",
                                    .steps = o->steps,
-                                   .warmup = o->warmup};
+                                   .warmup = o->warmup,
+                                   .profiles = o->profiles};
     sluice_bench_train_row r[SLUICE_BENCH_ROWS];
     sluice_bench_machine after;
     int count;
@@ -128,8 +130,11 @@ static sluice_status bench_shape(const options *o, const char *shape, json_t *ro
     if (after.copy_gbs > m->copy_gbs) m->copy_gbs = after.copy_gbs;
     if (!rows) bench_print_machine(m);
     for (int i = 0; i < count; i++) {
-        if (rows) json_array_append_new(rows, train_row_json(&r[i], m));
-        else print_train_row(&r[i], m, base_of(r, i));
+        json_t *row = rows ? train_row_json(&r[i], m) : NULL;
+        if (!row) print_train_row(&r[i], m, base_of(r, i));
+        if (p.profiles && row) json_object_set_new(row, "profile", bench_profile_json(&p.profiles[i], m));
+        else if (p.profiles) bench_print_profile("step", &p.profiles[i], m);
+        if (row) json_array_append_new(rows, row);
     }
     return SLUICE_OK;
 }
@@ -164,10 +169,17 @@ static int run_bench(options *o, poptContext ctx) {
         return cli_usage("bench", "--seconds: found %g, expected above 0, at most 3600", o->seconds);
     if (o->infer.repeat < 1 || o->infer.repeat > 10000)
         return cli_usage("bench", "--repeat: found %d, expected 1..10000", o->infer.repeat);
+    if (o->profile && kind != 1 && kind != 2) return cli_usage("bench", "--profile: found %s, expected train or infer", what);
     if ((rc = cli_start(&o->common)) != CLI_OK) return rc;
     sluice_error err = {0};
     o->infer.models = args;
     o->infer.num_models = count;
+    size_t profiles = kind == 1 ? SLUICE_BENCH_ROWS : 2 * (size_t)count;
+    o->infer.profiles = o->profiles = o->profile ? calloc(profiles, sizeof *o->profiles) : NULL;
+    if (o->profile && !o->profiles) {
+        sluice_error none = {.code = SLUICE_ERR_MEMORY};
+        return cli_fail("bench", &none);
+    }
     if (kind == 0) return bench_kernels(o, &err);
     if (kind == 1) return bench_train(o, &err);
     if (kind == 2) return bench_infer(&o->infer, o->common.json, &err);
@@ -194,6 +206,8 @@ int cmd_bench(int argc, const char **argv) {
         {"steps", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.steps, 0, "train: timed steps of each", "N"},
         {"warmup", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.warmup, 0,
          "train: steps before timing starts", "N"},
+        {"profile", '\0', POPT_ARG_NONE, &o.profile, 0,
+         "train, infer: the time of every operator, and its share of what the machine reaches", NULL},
         {"prefill", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.prefill, 0,
          "infer: tokens of the prompt; 0 leaves this out", "N"},
         {"decode", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.decode, 0,
@@ -213,6 +227,7 @@ int cmd_bench(int argc, const char **argv) {
         "`infer`: prefill and decode of models, which take turns, and the bytes of weights read in a second. `tokenize`: the "
         "loading of a tokenizer, and the encoding of a file.",
         "  sluice bench kernels\n  sluice bench train --threads 2 --shape 124M:4x64 --json\n"
+        "  sluice bench train --shape small:16x256 --gates none --profile\n"
         "  sluice bench infer model.gguf run/model --prefill 512 --decode 128\n"
         "  sluice bench tokenize tokenizer.json book.txt", &rc);
     if (!ctx) return rc;
@@ -222,6 +237,7 @@ int cmd_bench(int argc, const char **argv) {
     free(gates);
     free(dtypes);
     free(o.shape);
+    free(o.profiles);
     free(o.optim);
     free(o.common.cpu);
     poptFreeContext(ctx);

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "base/rng.h"
+#include "kernels/profile.h"
 #include "sluice/session.h"
 #include <stdlib.h>
 
@@ -17,6 +18,7 @@ typedef struct runner {
     int32_t *ids;  /* [tokens] */
     float *logits; /* [vocab_size] */
     double *prefill, *decode; /* seconds [repeat] */
+    sluice_bench_profile *profiles; /* [2] of timed runs: prefill, one token of decoding; NULL: none */
 } runner;
 
 sluice_bench_infer_params sluice_bench_infer_default(void) {
@@ -65,29 +67,43 @@ static sluice_status start(runner *r, const char *path, int tokens, sluice_bench
     return st;
 }
 
-static sluice_status time_prefill(runner *r, int count, double *seconds, sluice_error *err) {
+static double start_clock(sluice_bench_profile *profile) {
+    if (profile) sluice__profile_start(profile);
+    return sluice__now();
+}
+
+static double stop_clock(double begin) {
+    double seconds = sluice__now() - begin;
+    sluice__profile_stop();
+    return seconds;
+}
+
+static sluice_status time_prefill(runner *r, int count, double *seconds, sluice_bench_profile *profile, sluice_error *err) {
     sluice_status st = sluice_session_truncate(r->session, 0, err);
-    double begin = sluice__now();
+    double begin = start_clock(profile);
     if (st == SLUICE_OK) st = sluice_session_eval(r->session, r->ids, count, r->logits, err);
-    *seconds = sluice__now() - begin;
+    *seconds = stop_clock(begin);
     return st;
 }
 
-static sluice_status time_decode(runner *r, int depth, int count, double *seconds, sluice_error *err) {
+static sluice_status time_decode(runner *r, int depth, int count, double *seconds, sluice_bench_profile *profile,
+                                 sluice_error *err) {
     sluice_status st = sluice_session_truncate(r->session, 0, err);
     if (st == SLUICE_OK && depth) st = sluice_session_eval(r->session, r->ids, depth, NULL, err);
-    double begin = sluice__now();
+    double begin = start_clock(profile);
     for (int i = 0; st == SLUICE_OK && i < count; i++)
         st = sluice_session_eval(r->session, r->ids + depth + i, 1, r->logits, err);
-    *seconds = sluice__now() - begin;
+    *seconds = stop_clock(begin);
     return st;
 }
 
+/* profiles: [2] or NULL. */
 static sluice_status run_once(runner *r, const sluice_bench_infer_params *p, double *prefill, double *decode,
-                              sluice_error *err) {
+                              sluice_bench_profile *profiles, sluice_error *err) {
     sluice_status st = SLUICE_OK;
-    if (p->prefill) st = time_prefill(r, p->prefill, prefill, err);
-    if (st == SLUICE_OK && p->decode) st = time_decode(r, p->depth, p->decode, decode, err);
+    if (p->prefill) st = time_prefill(r, p->prefill, prefill, profiles, err);
+    if (st == SLUICE_OK && p->decode)
+        st = time_decode(r, p->depth, p->decode, decode, profiles ? profiles + 1 : NULL, err);
     return st;
 }
 
@@ -102,6 +118,18 @@ static void summarise(double *seconds, int count, double *best, double *median) 
     *median = count % 2 ? seconds[count / 2] : 0.5 * (seconds[count / 2 - 1] + seconds[count / 2]);
 }
 
+static double sum_of(const double *x, int count) {
+    double sum = 0;
+    for (int i = 0; i < count; i++) sum += x[i];
+    return sum;
+}
+
+static void finish_profiles(runner *r, const sluice_bench_infer_params *p) {
+    sluice__profile_finish(&r->profiles[0], p->repeat, sum_of(r->prefill, p->repeat));
+    sluice__profile_finish(&r->profiles[1], (int64_t)p->repeat * (p->decode ? p->decode : 1),
+                           sum_of(r->decode, p->repeat));
+}
+
 static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, sluice_bench_infer_row *rows,
                              sluice_error *err) {
     int tokens = p->prefill > p->depth + p->decode ? p->prefill : p->depth + p->decode;
@@ -114,12 +142,15 @@ static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, slui
         if (!r[m].prefill || !r[m].decode) return sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
         st = stored_bytes(&rows[m].weight_bytes, p->models[m], err);
         if (st == SLUICE_OK) st = start(&r[m], p->models[m], tokens, &rows[m], err);
-        if (st == SLUICE_OK) st = run_once(&r[m], p, &unused, &unused, err);
+        if (st == SLUICE_OK) st = run_once(&r[m], p, &unused, &unused, NULL, err);
+        r[m].profiles = p->profiles ? p->profiles + 2 * m : NULL;
+        for (int i = 0; r[m].profiles && i < 2; i++) r[m].profiles[i] = (sluice_bench_profile){0};
     }
     for (int i = 0; st == SLUICE_OK && i < p->repeat; i++)
         for (int m = 0; st == SLUICE_OK && m < p->num_models; m++)
-            st = run_once(&r[m], p, &r[m].prefill[i], &r[m].decode[i], err);
+            st = run_once(&r[m], p, &r[m].prefill[i], &r[m].decode[i], r[m].profiles, err);
     for (int m = 0; st == SLUICE_OK && m < p->num_models; m++) {
+        if (r[m].profiles) finish_profiles(&r[m], p);
         summarise(r[m].prefill, p->repeat, &rows[m].prefill_seconds, &rows[m].prefill_median);
         summarise(r[m].decode, p->repeat, &rows[m].decode_seconds, &rows[m].decode_median);
     }

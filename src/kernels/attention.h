@@ -110,5 +110,6 @@ sluice_status sluice__attention_forward_kv(const sluice_attention_params *p, slu
 /* Drivers. They fail only for want of scratch memory. */
 sluice_status sluice__attention_forward(const sluice__attention_call *c);
 sluice_status sluice__attention_backward(const sluice__attention_call *c);
+struct sluice__work sluice__attention_work_of(const sluice__attention_call *c, bool backward); /* kernels/profile.h */
 sluice_status sluice__attention_probs(const sluice__attention_call *c, int batch_row, float *probs);
 #endif

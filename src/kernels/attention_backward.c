@@ -6,6 +6,7 @@
  * own dq, and these are added in order. So no sum depends on who came first, and nothing is atomic.
  */
 #include "kernels/attention.h"
+#include "kernels/profile.h"
 #include "kernels/scratch.h"
 #include <omp.h>
 #include <string.h>
@@ -70,6 +71,7 @@ static void add_dsinks(const plan *l) {
 }
 
 sluice_status sluice__attention_backward(const sluice__attention_call *c) {
+    SLUICE__SPAN_OF(sluice__attention_work_of(c, true));
     const sluice_attention_params *p = &c->p;
     plan l = {.c = c, .stride = (int64_t)sluice__attention_padded((size_t)p->head_dim)};
     sluice__attention_choose(&l.k, sluice_cpu_flags());

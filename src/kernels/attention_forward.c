@@ -7,6 +7,7 @@
  * time, by the thread that needs it, so that memory is read in the small form; for blocks of queries one key/value head
  * after the other. */
 #include "kernels/attention.h"
+#include "kernels/profile.h"
 #include "kernels/scratch.h"
 #include <omp.h>
 
@@ -208,6 +209,7 @@ static sluice_status forward_decode(const sluice__attention_call *c,
 }
 
 sluice_status sluice__attention_forward(const sluice__attention_call *c) {
+    SLUICE__SPAN_OF(sluice__attention_work_of(c, false));
     sluice__attention_kernels k;
     sluice__attention_choose(&k, sluice_cpu_flags());
     if (c->p.q_len <= SLUICE__ATTENTION_DECODE) return forward_decode(c, &k);

@@ -3,6 +3,7 @@
 #include "kernels/delta.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "kernels/scratch.h"
 #include <math.h>
 #include <string.h>
@@ -80,6 +81,7 @@ static void keep_history(const sluice__conv *c, int64_t begin, int64_t end) {
 }
 
 void sluice__causal_conv_silu(const sluice__conv *c) {
+    SLUICE__SPAN_FLOATS("causal convolution", 2 * c->rows * c->channels);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(2 * c->rows * c->channels), c->channels, LINE, {
         k->causal_conv_f32(c, range.begin, range.end);
@@ -89,6 +91,7 @@ void sluice__causal_conv_silu(const sluice__conv *c) {
 
 void sluice__l2_norm(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t rows, int heads, int dim,
                      float eps, float scale) {
+    SLUICE__SPAN_FLOATS("delta norms and gates", 2 * rows * heads * dim);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * heads * dim), rows, 1,
                   k->l2_norm_f32(y + range.begin * y_stride, y_stride, x + range.begin * x_stride, x_stride,
@@ -102,6 +105,7 @@ static float softplus(float x) {
 
 void sluice__delta_gates(float *log_decay, float *beta, const float *a, const float *b, int64_t stride,
                          const float *a_log, const float *dt_bias, int64_t rows, int heads, float scale) {
+    SLUICE__SPAN_FLOATS("delta norms and gates", 4 * rows * heads);
     SLUICE__SPLIT(sluice__team(8 * rows * heads), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++)
             for (int h = 0; h < heads; h++) {
@@ -154,6 +158,8 @@ static void heads(const sluice__delta *d, float *states, sluice__range range, fl
 }
 
 sluice_status sluice__delta_rule(const sluice__delta *d) {
+    SLUICE__SPAN(.name = "delta rule", .bytes = 8.0 * (double)d->batch * d->value_heads * d->key_dim * d->value_dim +
+                                            4.0 * (double)d->batch * d->seq_len * d->value_heads * (2.0 * d->key_dim + 2.0 * d->value_dim));
     int64_t items = (int64_t)d->batch * d->value_heads, size = (int64_t)d->key_dim * d->value_dim;
     int team = sluice__team(items * size * (1 + d->seq_len / 8));
     if (team > items) team = (int)items;

@@ -3,6 +3,7 @@
  * the plain C product is used instead, so that a run under SLUICE_CPU=ref owes nothing to any library. */
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include <dnnl.h>
 #include <pthread.h>
 
@@ -109,6 +110,7 @@ static void linear_thin(product p) {
 void sluice__gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                       int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
     const product p = {trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc};
+    SLUICE__SPAN_PRODUCT(trans_a ? "dy^T x" : trans_b ? "x W^T" : "dy W", m, n, k, 4, beta != 0);
     if (m <= 0 || n <= 0) return;
     if (thin_pays(&p)) SLUICE__SPLIT(sluice__team(n * k), n, 8, linear_thin(columns_of(&p, range)));
     else if (k <= 0 || reference_wanted()) own_product(&p);
@@ -116,6 +118,7 @@ void sluice__gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
 }
 
 void sluice__bias_forward(float *y, int64_t y_stride, const float *bias, int64_t rows, int64_t out) {
+    SLUICE__SPAN_FLOATS("bias", 2 * rows * out);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * out), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) k->add_f32(y + r * y_stride, bias, out);
@@ -123,6 +126,7 @@ void sluice__bias_forward(float *y, int64_t y_stride, const float *bias, int64_t
 }
 
 void sluice__bias_backward(float *dbias, const float *dy, int64_t dy_stride, int64_t rows, int64_t out) {
+    SLUICE__SPAN_FLOATS("bias", rows * out);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(
         sluice__team(rows * out), out, 16,

@@ -5,6 +5,7 @@
  * of sums alone. */
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "kernels/scratch.h"
 
 /* Blocks of the emulation, in elements. */
@@ -89,12 +90,15 @@ static bool emulated(const sluice__bf16_product *p) {
 }
 
 void sluice__gemm_bf16(const sluice__bf16_product *p) {
+    SLUICE__SPAN_PRODUCT(p->trans_a ? "dy^T x bf16" : p->trans_b ? "x W^T bf16" : "dy W bf16", p->m, p->n, p->k,
+                         p->b.half ? 2 : 4, p->accumulate);
     if (p->m <= 0 || p->n <= 0) return;
     bool done = p->k > 0 && (sluice_cpu_flags() & SLUICE_CPU_AVX512_BF16 ? native(p) : emulated(p));
     if (!done) sluice_gemm_bf16_ref(p, NULL); /* no summands, or no room for blocks */
 }
 
 void sluice__to_bf16(sluice__bf16 *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t rows, int64_t width) {
+    SLUICE__SPAN(.name = "rounding to bf16", .bytes = 6.0 * (double)(rows * width));
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * width), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) k->bf16_from_f32(y + r * y_stride, x + r * x_stride, width);
@@ -102,6 +106,7 @@ void sluice__to_bf16(sluice__bf16 *y, int64_t y_stride, const float *x, int64_t 
 }
 
 void sluice__round_bf16(float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t rows, int64_t width) {
+    SLUICE__SPAN_FLOATS("rounding to bf16", 2 * rows * width);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * width), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) k->bf16_round_f32(y + r * y_stride, x + r * x_stride, width);

@@ -6,6 +6,7 @@
 #include "kernels/matrix.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "kernels/scratch.h"
 
 enum {
@@ -68,6 +69,7 @@ static int64_t block_rows(int64_t columns) {
 /* One matrix of 16-bit elements. Without memory for scratch the thin kernels do it, which need none. */
 static void half_forward(float *y, int64_t y_stride, const float *x, int64_t x_stride, const sluice__matrix *m,
                          int64_t rows) {
+    SLUICE__SPAN_PRODUCT("x W^T, W of 16 bits", rows, m->rows, m->columns, 2, false);
     const sluice__kernels *k = sluice__kernels_now();
     int threads = sluice__team(m->rows * m->columns);
     int64_t block = block_rows(m->columns);
@@ -109,6 +111,7 @@ static int joined(sluice__stack w, int first) {
 }
 
 static void add_bias(float *y, int64_t y_stride, const float *bias, int64_t rows, int64_t out) {
+    SLUICE__SPAN_FLOATS("bias", 2 * rows * out);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * out), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) k->add_f32(y + r * y_stride, bias, out);
@@ -147,6 +150,7 @@ void sluice__matrix_widen(float *y, const sluice__matrix *m, int64_t first, int6
 }
 
 void sluice__matrix_rows(float *y, const sluice__matrix *m, const int32_t *ids, int64_t rows) {
+    SLUICE__SPAN_FLOATS("embedding forward", 2 * rows * m->columns);
     SLUICE__SPLIT(sluice__team(rows * m->columns), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) sluice__matrix_widen(y + r * m->columns, m, ids[r], 1);
     });

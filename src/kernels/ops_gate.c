@@ -4,6 +4,7 @@
 #include "kernels/gate.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "kernels/scratch.h"
 #include <string.h>
 
@@ -14,6 +15,7 @@ static int team_of(const sluice__gating *g) {
 
 void sluice__gating_forward(const sluice__gating *g, float *y, int64_t y_stride, const float *x,
                             int64_t x_stride, const float *logits, int64_t logits_stride) {
+    SLUICE__SPAN_FLOATS("gate forward", g->rows * g->heads * (2 * g->head_dim + g->width));
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(
         team_of(g), g->rows, 1,
@@ -24,6 +26,7 @@ void sluice__gating_backward(const sluice__gating *g, float *dx, int64_t dx_stri
                              int64_t dlogits_stride, const float *dy, int64_t dy_stride,
                              const float *x, int64_t x_stride, const float *logits,
                              int64_t logits_stride) {
+    SLUICE__SPAN_FLOATS("gate backward", g->rows * g->heads * (3 * g->head_dim + 2 * g->width));
     const sluice__kernels *k = sluice__kernels_now();
     int64_t count = (int64_t)g->heads * g->width;
     int threads = team_of(g);

@@ -3,11 +3,13 @@
  * thread order. Without memory for scratch one thread does the work, which needs none. */
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "kernels/scratch.h"
 #include <string.h>
 
 void sluice__rms_norm_forward(float *y, float *rstd, const float *x, const float *weight, int64_t rows, int64_t dim,
                               float eps, float offset) {
+    SLUICE__SPAN_FLOATS("norm forward", 2 * rows * dim);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * dim), rows, 1,
                   k->rms_norm_f32(y + range.begin * dim, rstd ? rstd + range.begin : NULL, x + range.begin * dim,
@@ -16,6 +18,7 @@ void sluice__rms_norm_forward(float *y, float *rstd, const float *x, const float
 
 void sluice__add_rms_norm_forward(float *h, float *y, float *rstd, const float *x, const float *a,
                                   const float *weight, int64_t rows, int64_t dim, float eps, float offset) {
+    SLUICE__SPAN_FLOATS("addition and norm forward", 4 * rows * dim);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(rows * dim), rows, 1,
                   k->add_rms_norm_f32(h + range.begin * dim, y + range.begin * dim,
@@ -44,6 +47,7 @@ static float *part_of_thread(float *dweight, float *parts, int64_t dim) {
 
 void sluice__rms_norm_backward(float *dx, float *dweight, const float *dy, const float *x, const float *weight,
                                const float *rstd, int64_t rows, int64_t dim, float offset, bool accumulate) {
+    SLUICE__SPAN_FLOATS("norm backward", (accumulate ? 4 : 3) * rows * dim);
     const sluice__kernels *k = sluice__kernels_now();
     int threads = sluice__team(rows * dim);
     float *parts = weight_parts(&threads, dim, dweight);
@@ -56,6 +60,7 @@ void sluice__rms_norm_backward(float *dx, float *dweight, const float *dy, const
 
 void sluice__norm_rope_forward(const sluice__norm_rope *p, float *y, int64_t y_stride, float *rstd, const float *x,
                                int64_t x_stride) {
+    SLUICE__SPAN_FLOATS("q, k norm and rotary forward", 2 * p->rows * p->heads * p->head_dim);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(p->rows * p->heads * p->head_dim), p->rows, 1,
                   k->norm_rope_f32(p, y, y_stride, rstd, x, x_stride, range.begin, range.end));
@@ -64,6 +69,7 @@ void sluice__norm_rope_forward(const sluice__norm_rope *p, float *y, int64_t y_s
 void sluice__norm_rope_backward(const sluice__norm_rope *p, float *dx, int64_t dx_stride, float *dweight,
                                 const float *dy, int64_t dy_stride, const float *x, int64_t x_stride,
                                 const float *rstd) {
+    SLUICE__SPAN_FLOATS("q, k norm and rotary backward", (p->norm ? 3 : 2) * p->rows * p->heads * p->head_dim);
     const sluice__kernels *k = sluice__kernels_now();
     int threads = sluice__team(p->rows * p->heads * p->head_dim);
     float *parts = weight_parts(&threads, p->head_dim, dweight);

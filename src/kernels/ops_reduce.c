@@ -2,6 +2,7 @@
 /* Reductions of whole arrays. Each thread reduces its part; parts are combined in thread order. */
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include <math.h>
 
 enum { LINE = 16, PARTS = 256 }; /* more threads than PARTS do not help a pass over memory */
@@ -12,6 +13,7 @@ static int team(int64_t count) {
 }
 
 double sluice__sum_squares(const float *x, int64_t count) {
+    SLUICE__SPAN_FLOATS("gradient norm", count);
     const sluice__kernels *k = sluice__kernels_now();
     double part[PARTS] = {0}, sum = 0;
     SLUICE__SPLIT(team(count), count, LINE,
@@ -21,6 +23,7 @@ double sluice__sum_squares(const float *x, int64_t count) {
 }
 
 float sluice__max_abs(const float *x, int64_t count) {
+    SLUICE__SPAN_FLOATS("search of an array", count);
     const sluice__kernels *k = sluice__kernels_now();
     float part[PARTS] = {0}, most = 0;
     SLUICE__SPLIT(team(count), count, LINE,
@@ -31,6 +34,7 @@ float sluice__max_abs(const float *x, int64_t count) {
 }
 
 int64_t sluice__first_nonfinite(const float *x, int64_t count) {
+    SLUICE__SPAN_FLOATS("search of an array", count);
     const sluice__kernels *k = sluice__kernels_now();
     int64_t part[PARTS];
     for (int i = 0; i < PARTS; i++) part[i] = -1;

@@ -4,6 +4,7 @@
 #include "kernels/quant_linear.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "kernels/scratch.h"
 #include <math.h>
 #include <string.h>
@@ -150,11 +151,15 @@ static unsigned char *input_scratch(int64_t *rows, int64_t columns) {
 
 void sluice__quant_linear_forward(float *y, int64_t y_stride, const float *x, int64_t x_stride,
                                   const sluice__quant_matrix *w, int matrices, int64_t rows) {
-    int64_t columns = w->columns, panels = 0, at_once = rows, outputs = 0;
+    int64_t columns = w->columns, panels = 0, at_once = rows, outputs = 0, bytes = 0;
     for (int i = 0; i < matrices; i++) {
         panels += panels_of(&w[i]);
         outputs += w[i].rows;
+        bytes += sluice__quant_matrix_bytes(w[i].type, w[i].rows, columns);
     }
+    SLUICE__SPAN(.name = "x W^T, W in blocks", .flops = 2.0 * (double)rows * (double)outputs * (double)columns,
+                 .bytes = (double)bytes + 4.0 * (double)rows * (double)(columns + outputs), .m = rows, .n = outputs,
+                 .k = columns);
     unsigned char *buffer = input_scratch(&at_once, columns);
     for (int64_t r = 0; r < rows; r += at_once) {
         int64_t n = rows - r < at_once ? rows - r : at_once;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/ops.h"
+#include "kernels/profile.h"
 #include "layers/cache.h"
 #include "layers/dense.h"
 #include "layers/gate.h"
@@ -176,6 +177,7 @@ static void norm_rope(const context *c, int heads, const float *weight, sluice_s
 }
 
 static void copy_rows(const context *c, sluice_strided y, sluice_strided x, int width) {
+    SLUICE__SPAN_FLOATS("key/value cache", 2 * c->pass->rows * width);
     for (int b = 0; b < c->pass->batch; b++)
         for (int t = 0; t < c->pass->seq_len; t++)
             memcpy(y.data + b * y.stride_batch + t * y.stride_token, x.data + b * x.stride_batch + t * x.stride_token,
@@ -184,6 +186,7 @@ static void copy_rows(const context *c, sluice_strided y, sluice_strided x, int 
 
 /* New keys or values into a cache that is not fp32. */
 static void store_rows(const context *c, char *to, sluice_strided x) {
+    SLUICE__SPAN_FLOATS("key/value cache", 2 * c->pass->rows * c->pass->cache->layers[c->layer].kv_width);
     const sluice__cache *cache = c->pass->cache;
     size_t row = cache->layers[c->layer].row_bytes;
     for (int b = 0; b < c->pass->batch; b++)

@@ -3,6 +3,7 @@
 #include "layers/gate.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include <string.h>
 
 enum { CHUNK = 256 };
@@ -23,6 +24,7 @@ void sluice__gate_scores(const sluice__gating *g, float *score, float *scratch, 
 }
 
 void sluice__silu_forward(float *y, const float *x, int64_t count) {
+    SLUICE__SPAN_FLOATS("activation forward", 2 * count);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(count), count, CHUNK, {
         float sigmoid[CHUNK];
@@ -35,6 +37,7 @@ void sluice__silu_forward(float *y, const float *x, int64_t count) {
 }
 
 void sluice__silu_backward(float *dx, const float *dy, const float *x, int64_t count) {
+    SLUICE__SPAN_FLOATS("activation backward", 3 * count);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(count), count, CHUNK, {
         float sigmoid[CHUNK];

@@ -3,6 +3,7 @@
 #include "layers/glu.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include <math.h>
 #include <string.h>
 
@@ -48,6 +49,7 @@ void sluice__glu_forward(float *y, const float *gate_up, int64_t rows, int64_t w
         return;
     }
     const sluice__kernels *k = sluice__kernels_now();
+    SLUICE__SPAN_FLOATS("activation forward", 3 * rows * width);
     SLUICE__SPLIT(sluice__team(4 * rows * width), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++)
             for (int64_t at = 0; at < width; at += CHUNK) {
@@ -58,6 +60,7 @@ void sluice__glu_forward(float *y, const float *gate_up, int64_t rows, int64_t w
 }
 
 void sluice__softcap(float *x, float c, int64_t count) {
+    SLUICE__SPAN_FLOATS("softcap", 2 * count);
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(4 * count), count, 16, {
         float *p = x + range.begin;

@@ -7,6 +7,7 @@
 #include "layers/moe.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "layers/dense.h"
 #include "layers/glu.h"
 #include "layers/routing.h"
@@ -45,6 +46,7 @@ static int experts_team(const context *c) {
 
 /* y[i,:] = x[token[i],:] for all rows in the order of experts. */
 static void gather(const context *c, float *y, const float *x) {
+    SLUICE__SPAN_FLOATS("rows to experts and back", 2 * c->rows * c->top * c->width);
     int64_t slots = c->rows * c->top, width = c->width;
     SLUICE__SPLIT(sluice__team(slots * width), slots, 1, {
         for (int64_t i = range.begin; i < range.end; i++)
@@ -54,6 +56,7 @@ static void gather(const context *c, float *y, const float *x) {
 
 /* out[r,:] = sum of x over the token's rows, in order of choice, times its weights if `weighted`. */
 static void combine(const context *c, float *out, const float *x, bool weighted) {
+    SLUICE__SPAN_FLOATS("rows to experts and back", c->rows * (c->top + 1) * c->width);
     const sluice__kernels *k = sluice__kernels_now();
     int64_t width = c->width;
     SLUICE__SPLIT(sluice__team(c->rows * c->top * width), c->rows, 1, {
@@ -103,14 +106,24 @@ static void shared_forward(const context *c, const float *x, float *out) {
     });
 }
 
+/* Multiplications and additions of the experts' products of one direction. */
+static double experts_flops(const context *c) {
+    return 6.0 * (double)c->rows * c->top * (double)c->inner * (double)c->width;
+}
+
+static void experts_forward(const context *c) {
+    int experts = c->moe->num_experts, team = experts_team(c);
+    SLUICE__SPAN(.name = team > 1 ? "experts forward" : NULL, .flops = experts_flops(c));
+#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
+    for (int e = 0; e < experts; e++) expert_forward(c, e);
+}
+
 void sluice__moe_forward(const sluice__pass *pass, int layer, const float *x, float *out,
                          const sluice__moe_state *state) {
     context c = context_of(pass, layer, state);
-    int experts = c.moe->num_experts, team = experts_team(&c);
     sluice__route(pass, layer, x, state);
     gather(&c, state->x, x);
-#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
-    for (int e = 0; e < experts; e++) expert_forward(&c, e);
+    experts_forward(&c);
     combine(&c, out, state->y, true);
     if (c.shared) shared_forward(&c, x, out);
 }
@@ -120,6 +133,7 @@ void sluice__moe_forward(const sluice__pass *pass, int layer, const float *x, fl
 /* Of n rows:  dweight = act . dact;  dact and d are scaled by the weights. */
 static void scale_rows(float *dweight, const float *weight, const float *act, float *dact, float *d, int64_t n,
                        int64_t inner, int64_t width) {
+    SLUICE__SPAN_FLOATS("weights of experts", n * (3 * inner + 2 * width));
     const sluice__kernels *k = sluice__kernels_now();
     SLUICE__SPLIT(sluice__team(n * (inner + width)), n, 1, {
         for (int64_t i = range.begin; i < range.end; i++) {
@@ -180,17 +194,23 @@ static void shared_backward(const context *c, const sluice__layer_weights *g, co
                                  true);
 }
 
+static void experts_backward(const context *c, const sluice__layer_weights *g) {
+    int experts = c->moe->num_experts, team = experts_team(c);
+    SLUICE__SPAN(.name = team > 1 ? "experts backward" : NULL, .flops = 2 * experts_flops(c));
+#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
+    for (int e = 0; e < experts; e++) expert_backward(c, g, e);
+}
+
 void sluice__moe_backward(const sluice__pass *pass, int layer, const float *dout, const float *x, float *dx,
                           const sluice__moe_state *state) {
     context c = context_of(pass, layer, state);
     const sluice__layer_weights *g = &pass->ws->grads.layers[layer];
     const sluice__backward_state *b = &pass->ws->back;
-    int experts = c.moe->num_experts, team = experts_team(&c);
+    int experts = c.moe->num_experts;
     gather(&c, b->moe_x, x);
     gather(&c, b->moe_d, dout);
     weights_to_rows(&c, b->dweight);
-#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
-    for (int e = 0; e < experts; e++) expert_backward(&c, g, e);
+    experts_backward(&c, g);
     combine(&c, dx, b->moe_d, false);
     sluice__route_backward(pass, layer, state);
     sluice__linear_backward_weight(g->router, NULL, b->dprob, experts, x, c.width, c.rows, experts, c.width);

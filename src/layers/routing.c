@@ -4,6 +4,7 @@
 #include "layers/routing.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "layers/glu.h"
 #include "layers/topk.h"
 #include <assert.h>
@@ -106,6 +107,7 @@ void sluice__route(const sluice__pass *pass, int layer, const float *x, const sl
     int64_t width = pass->config->hidden_size;
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[layer];
     sluice__stack_forward(s->prob, experts, x, width, w->stacks.router, w->router_bias, pass->rows);
+    SLUICE__SPAN(.name = "routing");
     SLUICE__SPLIT(sluice__team(pass->rows * experts), pass->rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) {
             score(k, m, s, r);
@@ -141,6 +143,7 @@ static void softmax_back(const float *p, float *d, int experts) {
 }
 
 void sluice__route_backward(const sluice__pass *pass, int layer, const sluice__moe_state *s) {
+    SLUICE__SPAN(.name = "routing");
     const sluice_moe_spec *m = &pass->config->layers[layer].moe;
     const sluice__backward_state *b = &pass->ws->back;
     const sluice__router *router = pass->router;

@@ -4,6 +4,7 @@
 #include "layers/switch_head.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include "layers/topk.h"
 #include <string.h>
 
@@ -31,6 +32,7 @@ static void head_forward(const sluice__switch *s, const sluice__kernels *k, floa
 }
 
 void sluice__switch_forward(const sluice__switch *s, float *y, const float *x, const float *logits) {
+    SLUICE__SPAN(.name = "switch heads");
     const sluice__kernels *k = sluice__kernels_now();
     int64_t width = (int64_t)s->heads * s->head_dim;
     SLUICE__SPLIT(sluice__team(s->rows * width * s->maps), s->rows, 1, {
@@ -61,6 +63,7 @@ static void head_backward(const sluice__switch *s, const sluice__kernels *k, flo
 
 void sluice__switch_backward(const sluice__switch *s, float *dx, float *dlogits, const float *dy, const float *x,
                              const float *logits, bool accumulate) {
+    SLUICE__SPAN(.name = "switch heads");
     const sluice__kernels *k = sluice__kernels_now();
     int64_t width = (int64_t)s->heads * s->head_dim;
     SLUICE__SPLIT(sluice__team(s->rows * width * s->maps), s->rows, 1, {

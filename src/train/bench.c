@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "base/rng.h"
+#include "kernels/profile.h"
 #include "layers/transformer.h"
 #include "sluice/train.h"
 #include "sluice/variants.h"
@@ -48,6 +49,7 @@ typedef struct runner {
     double *step_seconds;
     double adamw_best;
     int timed;
+    sluice_bench_profile *profile; /* NULL: none */
 } runner;
 
 sluice_bench_train_params sluice_bench_train_default(void) {
@@ -136,7 +138,7 @@ static sluice_status make_runner(runner *r, const shape *s, int batch, int seq_l
     return SLUICE_OK;
 }
 
-static sluice_status step(runner *r, int batch, int seq_len, bool timed, sluice_error *err) {
+static sluice_status run_step(runner *r, int batch, int seq_len, bool timed, sluice_error *err) {
     sluice__input in = {.batch = batch, .seq_len = seq_len, .ids = r->ids, .labels = r->labels};
     sluice__loss loss;
     double start = sluice__now();
@@ -152,6 +154,13 @@ static sluice_status step(runner *r, int batch, int seq_len, bool timed, sluice_
     return SLUICE_OK;
 }
 
+static sluice_status step(runner *r, int batch, int seq_len, bool timed, sluice_error *err) {
+    if (timed && r->profile) sluice__profile_start(r->profile);
+    sluice_status st = run_step(r, batch, seq_len, timed, err);
+    sluice__profile_stop();
+    return st;
+}
+
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -161,6 +170,9 @@ static sluice_bench_train_row result(const runner *r, const char *name, int batc
     const sluice_config *c = sluice_model_config(r->model);
     qsort(r->step_seconds, (size_t)r->timed, sizeof *r->step_seconds, by_value);
     int64_t parameters = sluice_config_num_parameters(c);
+    double sum = 0;
+    for (int i = 0; i < r->timed; i++) sum += r->step_seconds[i];
+    if (r->profile) sluice__profile_finish(r->profile, r->timed, sum);
     return (sluice_bench_train_row){.shape = name,
                                     .gate = r->gate,
                                     .dtype = r->dtype,
@@ -175,7 +187,11 @@ static sluice_bench_train_row result(const runner *r, const char *name, int batc
 
 static sluice_status run_all(runner *r, int count, const shape *s, const sluice_bench_train_params *p, int batch,
                              int seq_len, sluice_error *err) {
-    for (int g = 0; g < count; g++) SLUICE__TRY(make_runner(&r[g], s, batch, seq_len, p, err));
+    for (int g = 0; g < count; g++) {
+        SLUICE__TRY(make_runner(&r[g], s, batch, seq_len, p, err));
+        r[g].profile = p->profiles ? &p->profiles[g] : NULL;
+        if (r[g].profile) *r[g].profile = (sluice_bench_profile){0};
+    }
     for (int i = 0; i < p->warmup + p->steps; i++)
         for (int g = 0; g < count; g++) SLUICE__TRY(step(&r[g], batch, seq_len, i >= p->warmup, err));
     return SLUICE_OK;

@@ -7,6 +7,7 @@
 #include "train/muon.h"
 #include "kernels/ops.h"
 #include "kernels/parallel.h"
+#include "kernels/profile.h"
 #include <math.h>
 #include <string.h>
 
@@ -80,6 +81,7 @@ void sluice__orthogonalise(float *x, int64_t rows, int64_t columns, int iteratio
 
 void sluice__muon_step(const sluice__muon *c, float *p, float *m, float *g, int64_t rows, int64_t columns,
                        float *scratch) {
+    SLUICE__SPAN(.name = "Muon");
     int64_t count = rows * columns;
     float *u = scratch, mu = (float)c->momentum, scale = (float)c->grad_scale;
     SLUICE__SPLIT(sluice__team(4 * count), count, 16, {

@@ -2,6 +2,7 @@
 /* sluice bench: what it reports as JSON, and what it refuses. */
 #include "support/test_support.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,60 @@ static void training_steps(void **state) {
     double rate = positive(plain, "tokens_per_second"), ms = positive(plain, "step_ms");
     assert_true(rate * ms / 1e3 > 15.99 && rate * ms / 1e3 < 16.01);
     positive(plain, "share_of_gemm_peak");
+    assert_null(json_object_get(plain, "profile"));
     positive(plain, "adamw_over_floor");
+    json_decref(root);
+}
+
+/* Operators and what is outside of them make up the time. */
+static void check_profile(const json_t *profile, const char *const *wanted, double most_outside) {
+    const json_t *operators = json_object_get(profile, "operators"), *row;
+    double all = positive(profile, "ms"), sum = 0, outside = json_number_value(json_object_get(profile, "outside_ms"));
+    size_t i;
+    json_array_foreach(operators, i, row) {
+        sum += json_number_value(json_object_get(row, "ms"));
+        positive(row, "calls");
+    }
+    assert_true(fabs(sum + outside - all) < 1e-3 * all);
+    if (outside < -0.001 * all || outside > most_outside * all) fail_msg("outside of operators: %g of %g ms", outside, all);
+    for (; *wanted; wanted++) {
+        bool found = false;
+        json_array_foreach(operators, i, row)
+            found |= !strcmp(json_string_value(json_object_get(row, "operator")), *wanted);
+        if (!found) fail_msg("no %s in the profile", *wanted);
+    }
+}
+
+static void profile_of_training(void **state) {
+    (void)state;
+    json_t *root = bench_json("train --threads 2 --shape small:2x64 --steps 2 --warmup 1 --gates none --dtype "
+                              "float32,bf16 --profile --json"), *row;
+    static const char *const parts[] = {"attention forward", "attention backward", "addition and norm forward",
+        "norm backward", "SwiGLU forward", "SwiGLU backward", "embedding forward", "embedding backward",
+        "softmax and loss", "gradient norm", "AdamW", NULL};
+    static const char *const products[][4] = {{"x W^T", "dy W", "dy^T x", NULL}, {"x W^T bf16", "dy W bf16", "dy^T x bf16", NULL}};
+    size_t i;
+    json_array_foreach(json_object_get(root, "train"), i, row) {
+        check_profile(json_object_get(row, "profile"), parts, 0.1);
+        check_profile(json_object_get(row, "profile"), products[i], 0.1);
+    }
+    assert_int_equal(i, 2);
+    json_decref(root);
+    root = bench_json("train --threads 2 --shape moe:1x64 --steps 1 --warmup 1 --gates none --profile --json");
+    static const char *const mixture[] = {"routing", "experts forward", "experts backward", NULL};
+    check_profile(json_object_get(json_array_get(json_object_get(root, "train"), 0), "profile"), mixture, 0.1);
+    json_decref(root);
+}
+
+static void profile_of_inference(void **state) {
+    (void)state;
+    char options[512];
+    static const char *const parts[] = {"x W^T", "attention forward", NULL};
+    snprintf(options, sizeof options, "infer --threads 1 --prefill 200 --decode 3 --repeat 2 --profile --json %s/models/llama",
+             SLUICE_TEST_DATA);
+    json_t *root = bench_json(options), *row = json_array_get(json_object_get(root, "infer"), 0);
+    check_profile(json_object_get(row, "prefill_profile"), parts, 0.5); /* a tiny model */
+    check_profile(json_object_get(row, "decode_profile"), parts, 1);
     json_decref(root);
 }
 
@@ -133,6 +187,7 @@ static void wrong_usage(void **state) {
         {"infer no-such-model --decode -1", "decode -1", 2},
         {"tokenize a.json", "a tokenizer and a text file", 2},
         {"tokenize a.json b.txt", "b.txt", 1},
+        {"kernels --profile", "train or infer", 2},
         {"kernels --seconds 0", "--seconds", 2},
         {"kernels --seconds nan", "--seconds", 2},
         {"train --shape small", "MODEL:BATCHxTOKENS", 2},
@@ -157,6 +212,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_in_every_version),
         cmocka_unit_test(training_steps),
+        cmocka_unit_test(profile_of_training),
+        cmocka_unit_test(profile_of_inference),
         cmocka_unit_test(variants_and_mixtures),
         cmocka_unit_test(inference),
         cmocka_unit_test(tokenizing),
