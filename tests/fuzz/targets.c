@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See targets.h. Readers want paths; the bytes lie in a file in memory whose path is that of its descriptor. */
 #include "fuzz/targets.h"
+#include "base/file.h"
 #include "model/gguf_model.h"
 #include "model/safetensors.h"
 #include "model/store.h"
 #include "model/torch_bin.h"
 #include "sluice/config.h"
 #include "sluice/model.h"
+#include "sluice/session.h"
 #include "sluice/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A file of these bytes; its path is written to out. The descriptor, or -1. */
-static int memory_file(char out[64], const uint8_t *data, size_t size) {
+int fuzz_file(char out[64], const uint8_t *data, size_t size) {
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     if (fd < 0) return -1;
     if (write(fd, data, size) != (ssize_t)size) {
@@ -24,6 +25,30 @@ static int memory_file(char out[64], const uint8_t *data, size_t size) {
     }
     snprintf(out, 64, "/proc/self/fd/%d", fd);
     return fd;
+}
+
+static char directory[64];
+
+static void remove_directory(void) { sluice__remove_tree(directory, NULL); }
+
+const char *fuzz_path(const char *name) {
+    static char paths[4][192];
+    static int next;
+    if (!*directory) {
+        strcpy(directory, access("/dev/shm", W_OK) == 0 ? "/dev/shm/sluice-fuzz-XXXXXX" : "/tmp/sluice-fuzz-XXXXXX");
+        if (!mkdtemp(directory)) abort();
+        atexit(remove_directory);
+    }
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%.100s", directory, name);
+    return path;
+}
+
+bool fuzz_put(const char *name, const void *data, size_t size) {
+    FILE *f = fopen(fuzz_path(name), "wb");
+    if (!f) return false;
+    bool written = fwrite(data, 1, size, f) == size;
+    return (fclose(f) == 0) & written;
 }
 
 static sluice_status take_row(void *user, int64_t row, const float *values, sluice_error *err) {
@@ -42,11 +67,26 @@ static void read_tensors(sluice__store *s) {
     }
 }
 
-/* Tensors and their values; as a model; its tokenizer on a text with everything in it. */
+/* Two tokens and one more. What loads, runs; models of more than a few million parameters only take time. */
+static void run_model(const sluice_model *m) {
+    const sluice_config *c = sluice_model_config(m);
+    const int32_t ids[3] = {0, c->vocab_size - 1, c->vocab_size / 2};
+    sluice_session_params p = sluice_session_params_default();
+    sluice_session *s;
+    float *logits = malloc((size_t)c->vocab_size * sizeof *logits);
+    p.capacity = 4;
+    if (logits && sluice_config_num_parameters(c) < 4 << 20 && sluice_session_new(&s, m, &p, NULL) == SLUICE_OK) {
+        if (sluice_session_eval(s, ids, 2, logits, NULL) == SLUICE_OK) sluice_session_eval(s, ids + 2, 1, logits, NULL);
+        sluice_session_free(s);
+    }
+    free(logits);
+}
+
+/* Tensors and their values; as a model that runs; its tokenizer on a text with everything in it. */
 static void run_gguf(const uint8_t *data, size_t size) {
     static const char text[] = "Hello, wörld 123 \n\t水 <|endoftext|>";
     char path[64];
-    int fd = memory_file(path, data, size);
+    int fd = fuzz_file(path, data, size);
     sluice__store *s;
     sluice_model *m;
     sluice_tokenizer *tok;
@@ -58,7 +98,10 @@ static void run_gguf(const uint8_t *data, size_t size) {
             read_tensors(s);
             sluice__store_close(s);
         }
-        if (sluice_model_load(&m, path, &load, NULL) == SLUICE_OK) sluice_model_free(m);
+        if (sluice_model_load(&m, path, &load, NULL) == SLUICE_OK) {
+            run_model(m);
+            sluice_model_free(m);
+        }
         if (sluice_tokenizer_load(&tok, path, NULL) == SLUICE_OK) {
             sluice_ids ids = {0};
             sluice_tokenizer_encode(tok, text, sizeof text - 1, SLUICE_ENCODE_ADD_SPECIAL, &ids, NULL);
@@ -71,7 +114,7 @@ static void run_gguf(const uint8_t *data, size_t size) {
 
 static void run_safetensors(const uint8_t *data, size_t size) {
     char path[64];
-    int fd = memory_file(path, data, size);
+    int fd = fuzz_file(path, data, size);
     sluice__safetensors *f;
     if (fd < 0) return;
     if (sluice__safetensors_open(&f, path, NULL) == SLUICE_OK) {
@@ -88,7 +131,7 @@ static void run_safetensors(const uint8_t *data, size_t size) {
 /* Zip container, legacy container, and the pickle in them. */
 static void run_torch(const uint8_t *data, size_t size) {
     char path[64];
-    int fd = memory_file(path, data, size);
+    int fd = fuzz_file(path, data, size);
     sluice__torch_bin *b;
     if (fd < 0) return;
     if (sluice__torch_bin_open(&b, path, NULL) == SLUICE_OK) {
@@ -132,5 +175,15 @@ static void run_config(const uint8_t *data, size_t size) {
     free(text);
 }
 
-const fuzz_target fuzz_targets[] = {{"gguf", run_gguf},           {"safetensors", run_safetensors}, {"torch", run_torch},
-                                    {"tokenizer", run_tokenizer}, {"config", run_config},           {NULL, NULL}};
+const fuzz_target fuzz_targets[] = {{"gguf", run_gguf},
+                                    {"safetensors", run_safetensors},
+                                    {"torch", run_torch},
+                                    {"tokenizer", run_tokenizer},
+                                    {"config", run_config},
+                                    {"template", fuzz_template},
+                                    {"text", fuzz_text},
+                                    {"settings", fuzz_settings},
+                                    {"session", fuzz_session},
+                                    {"shard", fuzz_shard},
+                                    {"checkpoint", fuzz_checkpoint},
+                                    {NULL, NULL}};
