@@ -5,7 +5,7 @@
     compare.py --build build/release --models FOLDER [--rows train,infer] [--rounds 5] [--threads N] [--output FILE.json]
 
 Rows whose peer is not installed are named and left out. Models with random weights are made in FOLDER (6 GB) where numpy
-is installed; smollm2-f32.gguf and its like are not made but used when they lie there.
+is installed; with --smollm2 FILE.gguf (SmolLM2-135M-Instruct) also that model in three types and as a directory.
 Ratios above 1 are in our favour. SLUICE_CPU=avx2 limits this project; PyTorch and oneDNN are limited alike here, llama.cpp
 is not (it is compiled for one machine).
 """
@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -24,6 +25,7 @@ INFER = [  # model file, prefill target, decode target
     ("qwen3-0.6b-f16.gguf", None, 1.0), ("gated-0.6b-q8_0.gguf", 2.0, 1.0), ("qwen3.5-0.8b-q8_0.gguf", 2.5, 1.6),
     ("qwen3.5-0.8b-bf16.gguf", 2.0, 1.2), ("smollm2-f32.gguf", 1.5, 1.1), ("smollm2-q8_0.gguf", 1.5, 1.1),
     ("smollm2-q4_1.gguf", 1.5, 1.1)]
+SMOLLM2 = ("F32", "Q8_0", "Q4_1")
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}
 
 
@@ -118,24 +120,50 @@ def rows_attention(b: Bench) -> None:
             b.add(f"attention {direction} {' x '.join(map(str, shape))} beside PyTorch", "ms", ours, peer, 1.3, higher=False)
 
 
-def rows_infer(b: Bench) -> None:
-    if not b.has("infer", "llama_cpp"):
-        return
+def make_smollm2(b: Bench) -> None:
+    source = os.path.join(b.args.models, "smollm2")
+    targets = [(source, "bf16")] + [(f"{source}-{kind.lower()}.gguf", kind) for kind in SMOLLM2]
+    for target, kind in targets:
+        if not os.path.exists(target):
+            subprocess.run([b.sluice, "convert", b.args.smollm2, target, "--dtype", kind, "--quiet"], check=True)
+
+
+def make_models(b: Bench) -> None:
+    if b.args.smollm2:
+        make_smollm2(b)
     if b.has("infer, models with random weights", "numpy"):
         subprocess.run([sys.executable, os.path.join(HERE, "make_models.py"), b.sluice, b.args.models], check=True,
                        stdout=subprocess.DEVNULL)
+
+
+def transformers_calls(b: Bench, name: str) -> dict:
+    """SmolLM2 runs in transformers as well; its bf16 is the faster type there."""
+    directory = os.path.join(b.args.models, "smollm2")
+    if not name.startswith("smollm2") or not os.path.isdir(directory) or not b.has(f"{name} beside transformers", "transformers"):
+        return {}
+    return {"transformers": lambda: b.peer("hf.py", directory)}
+
+
+def rows_infer(b: Bench) -> None:
+    if not b.has("infer", "llama_cpp"):
+        return
+    make_models(b)
     for name, prefill, decode in INFER:
         file = os.path.join(b.args.models, name)
         if not os.path.exists(file):
             b.left_out.append(f"infer: no {file}")
             continue
-        r = b.alternate({"ours": lambda: b.ours("infer", file, "--repeat", "1")["infer"][0],
-                         "peer": lambda: b.peer("llama.py", file)})
+        r = b.alternate({"ours": lambda: b.ours("infer", file, "--repeat", "1"), "llama.cpp": lambda: b.peer("llama.py", file)}
+                        | transformers_calls(b, name))
+        read, mine = max(x["machine"]["read_gbs"] for x in r["ours"]), [x["infer"][0] for x in r.pop("ours")]
         for key, target in (("prefill", prefill), ("decode", decode)):
-            ours, peer = (max(x[f"{key}_tokens_per_second"] for x in r[who]) for who in ("ours", "peer"))
-            note = "" if key == "prefill" else f"{max(x['decode_weight_gbs'] for x in r['ours']):.1f} GB/s of weights"
-            b.add(f"{key} {'512' if key == 'prefill' else '128'} {name} beside llama.cpp", "tok/s", ours, peer, target, note=note)
-        ours, peer = (min(x["first_token_seconds"] for x in r[who]) for who in ("ours", "peer"))
+            rate = f"{key}_tokens_per_second"
+            peer = max(r, key=lambda who: max(x[rate] for x in r[who]))
+            weights = max(x["decode_weight_gbs"] for x in mine)
+            note = "" if key == "prefill" else f"{weights:.1f} GB/s of weights, {weights / read:.2f} of what reading reaches"
+            b.add(f"{key} {'512' if key == 'prefill' else '128'} {name} beside {peer}", "tok/s", max(x[rate] for x in mine),
+                  max(x[rate] for x in r[peer]), target, note=note)
+        ours, peer = (min(x["first_token_seconds"] for x in results) for results in (mine, r["llama.cpp"]))
         b.add(f"load to first token {name} beside llama.cpp", "s", ours, peer, 1.0, higher=False)
 
 
@@ -156,7 +184,23 @@ def rows_tokenizer(b: Bench) -> None:
               min(x["load_seconds"] for x in r["tokenizers"]), 3, higher=False)
 
 
-ROWS = {"train": rows_train, "gates": rows_gates, "attention": rows_attention, "infer": rows_infer, "tokenizer": rows_tokenizer}
+def rows_bpe(b: Bench) -> None:
+    if not b.args.text or not b.has("BPE training", "tokenizers"):
+        b.left_out += [] if b.args.text else ["BPE training: needs --text"]
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for size in (8192, 32768):
+            command = [b.sluice, "tokenize", "train", "--output", os.path.join(folder, "bpe.json"), "--vocab-size", size,
+                       "--min-frequency", 2, "--normalizer", "NFC", "--special-tokens", "", "--threads", b.args.threads,
+                       "--quiet", "--json", b.args.text]
+            r = b.alternate({"ours": lambda: b.json_of(command),
+                             "peer": lambda: b.peer("bpe.py", b.args.text, "--vocab-size", str(size))})
+            ours, peer = (min(x["seconds"] for x in r[who]) for who in ("ours", "peer"))
+            b.add(f"BPE training {size} {os.path.basename(b.args.text)} beside tokenizers", "s", ours, peer, 3.0, higher=False)
+
+
+ROWS = {"train": rows_train, "gates": rows_gates, "attention": rows_attention, "infer": rows_infer, "tokenizer": rows_tokenizer,
+        "bpe": rows_bpe}
 
 
 def main() -> None:
@@ -167,6 +211,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--compile", action="store_true", help="torch.compile as well; the faster of both counts")
+    parser.add_argument("--smollm2", help="SmolLM2-135M-Instruct as a GGUF file")
     parser.add_argument("--tokenizer", help="a tokenizer.json")
     parser.add_argument("--text", help="a text file to encode")
     parser.add_argument("--output", help="write all rows as JSON")
@@ -176,7 +221,7 @@ def main() -> None:
         parser.error(f"--rows: unknown {', '.join(sorted(unknown))}")
     machine = b.ours("kernels", "--seconds", "0.001")["machine"]
     print(f"{machine['cpu']}, {machine['threads']} threads, fp32 products {machine['gemm_gflops']:.0f} GFLOP/s, "
-          f"copy {machine['copy_gbs']:.1f} GB/s, load {os.getloadavg()[0]:.1f}")
+          f"copy {machine['copy_gbs']:.1f} GB/s, read {machine['read_gbs']:.1f} GB/s, load {os.getloadavg()[0]:.1f}")
     for name in b.args.rows.split(","):
         try:
             ROWS[name](b)

@@ -16,6 +16,7 @@ typedef struct sluice_bench_machine {
     int threads;
     double gemm_gflops; /* fp32 product of 2048 x 2048 x 2048, 10^9 multiplications and additions a second */
     double copy_gbs;    /* copying 256 MiB, bytes read + bytes written, 10^9 a second */
+    double read_gbs;    /* reading 512 MiB: what decoding, which reads every weight once a token, cannot exceed */
 } sluice_bench_machine;
 sluice_status sluice_bench_machine_run(sluice_bench_machine *out, sluice_error *err);
 

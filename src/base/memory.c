@@ -102,6 +102,10 @@ int64_t sluice__mem_peak(void) {
     return atomic_load(&peak);
 }
 
+void sluice__mem_peak_restart(void) {
+    atomic_store(&peak, atomic_load(&total));
+}
+
 static int64_t read_number(const char *path, const char *key) {
     FILE *f = fopen(path, "r");
     if (!f) return -1;

@@ -30,6 +30,7 @@ char *sluice__asprintf(const char *fmt, ...) SLUICE__PRINTF(1, 2); /* NULL when 
 
 int64_t sluice__mem_in_use(sluice__mem_category category); /* bytes now */
 int64_t sluice__mem_peak(void);                            /* bytes of all categories together */
+void sluice__mem_peak_restart(void);                       /* the peak is what is in use now */
 int64_t sluice__mem_physical(void);                        /* bytes of RAM of this machine (or cgroup limit, if lower) */
 int64_t sluice__mem_available(void);                       /* bytes that could be had now */
 

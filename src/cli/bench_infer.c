@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `sluice bench infer`: prefill and decode of model files, and how fast that reads their weights. */
 #include "cli/bench.h"
+#include "base/memory.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,6 +61,7 @@ int bench_infer(const sluice_bench_infer_params *p, bool as_json, sluice_error *
     sluice_bench_machine m;
     sluice_bench_infer_row *rows = calloc((size_t)p->num_models + 1, sizeof *rows);
     sluice_status st = rows ? sluice_bench_infer(p, rows, err) : SLUICE_ERR_MEMORY;
+    int64_t peak = sluice__mem_peak();
     if (st == SLUICE_OK) st = sluice_bench_machine_run(&m, err);
     if (st != SLUICE_OK) {
         free(rows);
@@ -76,5 +78,9 @@ int bench_infer(const sluice_bench_infer_params *p, bool as_json, sluice_error *
         if (row) json_array_append_new(list, row);
     }
     free(rows);
-    return list ? bench_print_json(json_pack("{s:o, s:o}", "machine", bench_machine_json(&m), "infer", list)) : CLI_OK;
+    if (list)
+        return bench_print_json(json_pack("{s:o, s:I, s:o}", "machine", bench_machine_json(&m), "peak_bytes", (json_int_t)peak,
+                                          "infer", list));
+    printf("memory: %.1f MB, mapped files not counted\n", 1e-6 * (double)peak);
+    return CLI_OK;
 }

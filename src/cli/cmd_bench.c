@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `sluice bench kernels|train|infer|tokenize`: speeds beside what the machine reaches in the same run. */
 #include "cli/bench.h"
+#include "base/memory.h"
 #include "sluice/cpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,15 +39,15 @@ static void take_row(void *user, const sluice_bench_row *row) {
 }
 
 void bench_print_machine(const sluice_bench_machine *m) {
-    printf("product 2048^3 fp32: %.1f GFLOP/s   copy: %.1f GB/s (read + written)   %d thread%s\n", m->gemm_gflops,
-           m->copy_gbs, m->threads, m->threads == 1 ? "" : "s");
+    printf("product 2048^3 fp32: %.1f GFLOP/s   copy: %.1f GB/s (read + written)   read: %.1f GB/s   %d thread%s\n",
+           m->gemm_gflops, m->copy_gbs, m->read_gbs, m->threads, m->threads == 1 ? "" : "s");
 }
 
 json_t *bench_machine_json(const sluice_bench_machine *m) {
     char cpu[256];
     sluice_cpu_describe(cpu, sizeof cpu);
-    return json_pack("{s:s, s:i, s:f, s:f}", "cpu", cpu, "threads", m->threads, "gemm_gflops", m->gemm_gflops,
-                     "copy_gbs", m->copy_gbs);
+    return json_pack("{s:s, s:i, s:f, s:f, s:f}", "cpu", cpu, "threads", m->threads, "gemm_gflops", m->gemm_gflops,
+                     "copy_gbs", m->copy_gbs, "read_gbs", m->read_gbs);
 }
 
 int bench_print_json(json_t *root) {
@@ -91,13 +92,15 @@ static void print_train_row(const sluice_bench_train_row *r, const sluice_bench_
     printf("\n");
 }
 
-static json_t *train_row_json(const sluice_bench_train_row *r, const sluice_bench_machine *m) {
-    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "shape", r->shape, "gate", r->gate, "dtype", r->dtype,
+/* peak: bytes that all models of the call held together at most. */
+static json_t *train_row_json(const sluice_bench_train_row *r, const sluice_bench_machine *m, int64_t peak) {
+    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "shape", r->shape, "gate", r->gate, "dtype", r->dtype,
                      "parameters", (json_int_t)r->parameters, "tokens_per_second",
                      (double)r->tokens / r->best_seconds, "tokens_per_second_median",
                      (double)r->tokens / r->median_seconds, "step_ms", 1e3 * r->best_seconds, "share_of_gemm_peak",
                      r->flops / r->best_seconds / 1e9 / m->gemm_gflops, "adamw_ms", 1e3 * r->adamw_seconds,
-                     "adamw_over_floor", r->adamw_seconds * m->copy_gbs * 1e9 / (28.0 * (double)r->parameters));
+                     "adamw_over_floor", r->adamw_seconds * m->copy_gbs * 1e9 / (28.0 * (double)r->parameters), "flops", r->flops,
+                     "peak_bytes", (json_int_t)peak);
 }
 
 static const sluice_bench_train_row *base_of(const sluice_bench_train_row *r, int i) {
@@ -123,14 +126,16 @@ static sluice_status bench_shape(const options *o, const char *shape, json_t *ro
     int count;
     sluice_status st = sluice_bench_train_check(&p, err);
     if (st == SLUICE_OK) st = sluice_bench_machine_run(m, err);
+    sluice__mem_peak_restart();
     if (st == SLUICE_OK) st = sluice_bench_train(&p, r, &count, err);
+    int64_t peak = sluice__mem_peak();
     if (st == SLUICE_OK) st = sluice_bench_machine_run(&after, err);
     if (st != SLUICE_OK) return st;
     if (after.gemm_gflops > m->gemm_gflops) m->gemm_gflops = after.gemm_gflops;
     if (after.copy_gbs > m->copy_gbs) m->copy_gbs = after.copy_gbs;
     if (!rows) bench_print_machine(m);
     for (int i = 0; i < count; i++) {
-        json_t *row = rows ? train_row_json(&r[i], m) : NULL;
+        json_t *row = rows ? train_row_json(&r[i], m, peak) : NULL;
         if (!row) print_train_row(&r[i], m, base_of(r, i));
         if (p.profiles && row) json_object_set_new(row, "profile", bench_profile_json(&p.profiles[i], m));
         else if (p.profiles) bench_print_profile("step", &p.profiles[i], m);
