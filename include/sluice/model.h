@@ -55,13 +55,17 @@ typedef struct sluice_tensor_info {
     int64_t shape[2];
     int64_t count;
     float *data;       /* fp32, owned by the model; NULL for the matrices of a model loaded AS_STORED */
-    bool nonfinite;    /* the file had NaN or infinite values in it */
+    bool nonfinite;    /* the file had NaN or infinite values in it (AS_STORED: see sluice_model_check_finite) */
     bool weight_decay; /* matrices yes; norms, biases and input-independent gates no */
     bool hidden_matrix; /* a matrix inside a layer that is no router: what Muon updates */
 } sluice_tensor_info;
 int sluice_model_num_tensors(const sluice_model *model);
 sluice_tensor_info sluice_model_tensor(const sluice_model *model, int index);
 int sluice_model_find_tensor(const sluice_model *model, const char *name); /* index or -1 */
+/* Loading looks for NaN and infinite values as it copies; matrices of an AS_STORED model that stay in the pages of their
+ * file are not read then. This reads them, completes `nonfinite`, and returns how many tensors have such values. Before
+ * the model is shared between threads. */
+int sluice_model_check_finite(sluice_model *model);
 /* out [count]: the tensor as fp32, of any model. */
 void sluice_model_tensor_read(const sluice_model *model, int index, float *out);
 

@@ -100,6 +100,7 @@ static sluice_status add_check(json_t *report, const char *path, sluice_error *e
     load.weights = SLUICE_LOAD_AS_STORED;
     sluice_status st = sluice_model_load(&model, path, &load, err);
     if (st != SLUICE_OK) return st;
+    sluice_model_check_finite(model);
     json_object_set_new(report, "nonfinite_tensors", info_nonfinite(model));
     sluice_model_free(model);
     return SLUICE_OK;

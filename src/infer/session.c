@@ -5,6 +5,8 @@
 #include "infer/session.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernels/ops.h"
+#include "model/model.h"
 #include <limits.h>
 #include <string.h>
 
@@ -196,6 +198,13 @@ static sluice_status make_whole(sluice_session *s, sluice_error *err) {
     return st;
 }
 
+/* Says once which weights spoil the results, if they do. */
+static void check_logits(sluice_session *s, const float *logits) {
+    if (s->blamed || sluice__first_nonfinite(logits, sluice_model_config(s->model)->vocab_size) < 0) return;
+    s->blamed = true;
+    sluice__model_blame(s->model, "logits");
+}
+
 sluice_status sluice_session_eval(sluice_session *s, const int32_t *ids, int64_t n, float *logits,
                                   sluice_error *err) {
     SLUICE__TRY(check_ids(s, ids, n, err));
@@ -205,6 +214,7 @@ sluice_status sluice_session_eval(sluice_session *s, const int32_t *ids, int64_t
     sluice_status st = feed(s, ids, n, logits, err);
     if (st == SLUICE_OK) memcpy(s->ids + before, ids, (size_t)n * sizeof *ids);
     else sluice__cache_truncate(s->cache, before);
+    if (st == SLUICE_OK && logits) check_logits(s, logits);
     return st;
 }
 

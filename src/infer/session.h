@@ -26,6 +26,7 @@ struct sluice_session {
     sluice__workspace *one, *many; /* for a single token; for a chunk, made when first needed */
     sluice__sequence *others;      /* [num_sequences]; the entry of the selected one is empty */
     int num_sequences, selected;
+    bool blamed;                   /* it was said that logits are not numbers */
     /* of the selected sequence */
     sluice__cache *cache;
     int32_t *ids;                  /* [capacity of the cache] of the tokens it holds */

@@ -5,6 +5,7 @@
 #include "kernels/cases.h"
 #include "base/memory.h"
 #include "kernels/half.h"
+#include "kernels/scratch.h"
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +44,7 @@ int64_t sluice__case_count(const sluice__case_shape *s, char letter) {
     case 'a': return s->rows * s->depth;
     case 'b': return s->dim * s->depth;
     case 'h': return s->rows * (2 * s->dim + 3);
-    case 'p': return (s->dim + 15) / 16 * 16 * quant_depth(s);
+    case 'p': return s->dim * quant_depth(s);
     case 'q': return s->rows * quant_depth(s);
     default: return 1;
     }
@@ -309,34 +310,33 @@ static void run_linear_thin(table *k, shape *s, void **op) {
 const sluice__kernel_case sluice__case_linear_thin_f32 = {
     "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {1, 4096, 768, 0}, NULL, run_linear_thin};
 
-/* op: y, weights (floats, then panels of the variant's type), inputs (floats, then rounded). */
+/* op: y, weights (floats, then blocks of the variant's type), inputs (floats, then rounded). */
 static void prepare_quant_linear(shape *s, void **op) {
     sluice__quant type = (sluice__quant)s->variant;
-    int64_t columns = quant_depth(s), row_bytes = columns / sluice__quant_values(type) * sluice__quant_bytes(type);
-    int64_t bytes = sluice__quant_matrix_bytes(type, s->dim, columns);
-    unsigned char *blocks = sluice__calloc((size_t)s->dim, (size_t)row_bytes, SLUICE__MEM_OTHER);
-    void *inputs = sluice__calloc(1, sluice__quant_input_bytes(s->rows, columns), SLUICE__MEM_OTHER);
-    if (blocks && inputs) {
+    int64_t columns = quant_depth(s);
+    size_t weights = (size_t)(s->dim * sluice__quant_row_bytes(type, columns));
+    size_t inputs = sluice__quant_input_bytes(s->rows, columns);
+    void *blocks = sluice__calloc(1, weights, SLUICE__MEM_OTHER), *rounded = sluice__calloc(1, inputs, SLUICE__MEM_OTHER);
+    if (blocks && rounded) {
         sluice__quantize(blocks, type, op[1], s->dim * columns);
-        memset(op[1], 0, (size_t)bytes);
-        for (int64_t r = 0; r < s->dim; r++)
-            sluice__quant_put_row(op[1], type, columns, r, blocks + r * row_bytes);
-        sluice_quant_input_ref(inputs, op[2], columns, s->rows, columns);
-        memcpy(op[2], inputs, sluice__quant_input_bytes(s->rows, columns));
+        memcpy(op[1], blocks, weights);
+        sluice_quant_input_ref(rounded, op[2], columns, s->rows, columns);
+        memcpy(op[2], rounded, inputs);
     }
     sluice__free(blocks);
-    sluice__free(inputs);
+    sluice__free(rounded);
 }
 static void run_quant_linear(table *k, shape *s, void **op) {
     const sluice__quant_matrix w = {(sluice__quant)s->variant, s->dim, quant_depth(s), op[1]};
-    k->quant_linear(op[0], s->dim, op[2], s->rows, &w, 0, (s->dim + 15) / 16);
+    void *scratch = sluice__scratch((size_t)sluice__quant_scratch_bytes(w.columns) / sizeof(float));
+    if (scratch) k->quant_linear(op[0], s->dim, op[2], s->rows, &w, 0, (s->dim + 15) / 16, scratch);
 }
 /* variant: the type. Integer sums are exact; the float sum over parts is not. */
 const sluice__kernel_case sluice__case_quant_linear = {"npq", SLUICE__QUANTS, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0,
                                                        {64, 1024, 1024, SLUICE__QUANT_Q8_0}, prepare_quant_linear,
                                                        run_quant_linear};
 
-/* The rounded rows take 1.625 bytes a value, less than the floats of operand 0. */
+/* The rounded rows take 1.625 bytes a value, with those that fill a tile less than the floats of operand 0. */
 static void run_quant_input(table *k, shape *s, void **op) {
     k->quant_input(op[0], op[1], quant_depth(s), s->rows, quant_depth(s));
 }

@@ -23,7 +23,7 @@ typedef struct sluice__kernel_case {
     /* One letter an operand, in the order of the call, all of 4-byte elements:
      *   n rows*dim   w 2*rows*dim   r rows   R 2*rows   d dim   t 4*dim   a rows*depth   b dim*depth   1 one element
      *   h rows*(2*dim+3), two heads with padding behind them
-     *   p floats to make rows of blocks of, dim rounded up to 16 times depth rounded up to 256
+     *   p floats to make rows of blocks of, dim times depth rounded up to 256
      *   q as many for inputs: rows times that depth */
     const char *operands;
     int variants;

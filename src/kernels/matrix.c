@@ -22,11 +22,10 @@ int64_t sluice__stack_rows(sluice__stack w) {
 }
 
 int64_t sluice__matrix_bytes(const sluice__matrix *m, int64_t rows) {
-    if (m->type == SLUICE__WEIGHT_QUANT) return sluice__quant_matrix_bytes(m->quant, rows, m->columns);
+    if (m->type == SLUICE__WEIGHT_QUANT) return rows * sluice__quant_row_bytes(m->quant, m->columns);
     return rows * m->columns * (m->type == SLUICE__WEIGHT_F32 ? 4 : 2);
 }
 
-/* Of a matrix that is not in panels. */
 static const void *row_of(const sluice__matrix *m, int64_t r) {
     return (const char *)m->data + sluice__matrix_bytes(m, r);
 }
@@ -141,8 +140,7 @@ void sluice__stack_forward(float *y, int64_t y_stride, const float *x, int64_t x
 
 void sluice__matrix_widen(float *y, const sluice__matrix *m, int64_t first, int64_t count) {
     if (m->type == SLUICE__WEIGHT_QUANT) {
-        sluice__quant_matrix blocks = quant_of(m);
-        for (int64_t r = 0; r < count; r++) sluice__quant_get_row(y + r * m->columns, &blocks, first + r);
+        sluice__dequantize(y, m->quant, row_of(m, first), count * m->columns);
         return;
     }
     sluice__matrix part = part_of(m, first, first + count);

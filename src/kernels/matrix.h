@@ -14,7 +14,7 @@ typedef enum sluice__weight_type {
 } sluice__weight_type;
 
 typedef struct sluice__matrix {
-    const void *data; /* [rows, columns], aligned to its elements, or the panels of quant_linear.h; NULL = no matrix */
+    const void *data; /* [rows, columns], aligned to its elements (blocks need not be); NULL = no matrix */
     int64_t rows, columns;
     sluice__weight_type type;
     sluice__quant quant; /* of WEIGHT_QUANT */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The block types and their decoding. Every block is opened into parts of 32 plain codes with float scales; values,
- * the packing of quant_panels.c and the tests all go through that one description of the formats. */
+ * the reference of products and the tests all go through that one description of the formats. */
 #include "kernels/quant.h"
 #include "kernels/half.h"
 #include <assert.h>

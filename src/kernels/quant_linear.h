@@ -1,52 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* y = x W^T with W in blocks. At load the rows of W are interleaved, sixteen to a panel, so that one vector register holds
- * the same four columns of sixteen rows and a scale of every row: the sum over four columns is one instruction
- * (vpdpbusd), and nothing is ever added across a register. Inputs are rounded to 8 bits with a scale for every 32 of them.
+/* y = x W^T with W in blocks, rows of them as a GGUF file has them, at any address: nothing is repacked at load. Inputs are
+ * rounded to 8 bits with a scale for every 32 of them.
  *
- * Panel:  for every part of 32 columns its codes;  behind all of them, for every block, its scales.
- *   codes    group g = columns 4g..4g+3 of sixteen rows, byte 4 * row + column:
- *            8 bits   eight groups of 64 bytes
- *            4 bits   64 bytes hold group g in their low and group g + 4 in their high halves, g = 0..3
- *            5 bits   and behind them, for every group, 64 bits: the fifth bit of each byte
- *            6 bits   and behind them twice 64 bytes: bits 2t, 2t + 1 belong to group t, or 4 + t
- *   scales   blocks of 32: sixteen halves (and sixteen for the minimum);
- *            Q4_K, Q5_K: 16 halves d, 16 halves dmin, then for each of 8 parts 16 bytes of scales and 16 of minima;
- *            Q6_K: 16 halves d, then for each part 16 signed bytes for its first half and 16 for its second. */
+ * A kernel opens the blocks of sixteen rows side by side (simd/quant_open.h): one vector register then holds the same four
+ * columns of sixteen rows, the sum over four columns is one instruction (vpdpbusd), and nothing is ever added across a
+ * register. Few rows of x use what was opened at once; for more it is written to panels in scratch, which all rows of x pass:
+ *
+ * Panel:  sixteen rows of W, part after part of 32 columns: eight groups of 64 bytes, group g = columns 4g..4g+3, byte
+ *         4 * row + column;  then sixteen floats of scale;  then, of types with a minimum, sixteen floats of shift, or of
+ *         Q6_K the scales of the second halves. */
 #ifndef SLUICE_KERNELS_QUANT_LINEAR_H
 #define SLUICE_KERNELS_QUANT_LINEAR_H
 #include <stddef.h>
 #include "kernels/quant.h"
 
-enum { SLUICE__PANEL = 16, SLUICE__PART = 32, SLUICE__TILE_ROWS = 16 };
+enum {
+    SLUICE__PANEL = 16,        /* rows of W */
+    SLUICE__PART = 32,         /* columns that share a scale of inputs */
+    SLUICE__TILE_ROWS = 16,    /* of x, at most */
+    SLUICE__DIRECT_ROWS = 8,   /* of x, up to which panels do not pay */
+    SLUICE__PANEL_PART = 640,  /* bytes of one part of a panel, at most */
+    SLUICE__PANELS_BYTES = 256 << 10 /* of panels at a time, unless one is larger */
+};
 
-/* A matrix [rows, columns] in panels; the last is filled up with zero rows. */
+/* A matrix [rows, columns]. */
 typedef struct sluice__quant_matrix {
     sluice__quant type;
     int64_t rows, columns; /* columns: a multiple of the type's block */
-    const unsigned char *panels; /* 64-byte aligned */
+    const unsigned char *blocks; /* of any alignment */
 } sluice__quant_matrix;
 
-int64_t sluice__quant_panel_bytes(sluice__quant type, int64_t columns);
-int64_t sluice__quant_matrix_bytes(sluice__quant type, int64_t rows, int64_t columns);
-/* Puts one row of blocks into its place (row r of the matrix, in memory of zeros at first). Rows of one panel must not
- * be put by two threads at once. */
-void sluice__quant_put_row(unsigned char *panels, sluice__quant type, int64_t columns, int64_t r, const void *blocks);
-/* Part `index` of row r. */
-void sluice__quant_panel_part(sluice__quant_part *part, const sluice__quant_matrix *m, int64_t r, int64_t index);
-/* The values of row r. */
-void sluice__quant_get_row(float *out, const sluice__quant_matrix *m, int64_t r);
+static inline int64_t sluice__quant_row_bytes(sluice__quant type, int64_t columns) {
+    return columns / sluice__quant_values(type) * sluice__quant_bytes(type);
+}
 
-/* Rows of inputs rounded to 8 bits, in tiles of `sluice__quant_tile(rows left)` rows. Of a tile of T rows, part after part:
- * int8 [T][32], then float scale [T], float scale * sum of codes [T], int32 sum of codes [T], int32 sums of its halves
- * [T][2]. */
+/* Panels that the kernel keeps in its scratch, and the bytes of that. */
+static inline int64_t sluice__quant_panels_kept(int64_t columns) {
+    int64_t panels = SLUICE__PANELS_BYTES / (columns / SLUICE__PART * SLUICE__PANEL_PART);
+    return panels < 1 ? 1 : panels;
+}
+static inline int64_t sluice__quant_scratch_bytes(int64_t columns) {
+    return sluice__quant_panels_kept(columns) * (columns / SLUICE__PART) * SLUICE__PANEL_PART;
+}
+
+/* Rows of inputs rounded to 8 bits, in tiles of `sluice__quant_tile(rows left)` rows; those of the last tile for which there
+ * is no input are zero. Of a tile of T rows, part after part: int8 [T][32], then float scale [T], float scale * sum of codes
+ * [T], int32 minus the sum of codes [T], int32 minus the sums of its halves [T][2]. */
 enum { SLUICE__QUANT_ROW_BYTES = 32 + 5 * 4 }; /* of one row in one part */
 static inline int64_t sluice__quant_tile(int64_t rows_left) {
-    int64_t t = SLUICE__TILE_ROWS;
-    while (t > rows_left) t /= 2;
+    if (rows_left > 12) return SLUICE__TILE_ROWS;
+    int64_t t = 8;
+    while (t / 2 >= rows_left) t /= 2;
     return t;
 }
 static inline size_t sluice__quant_input_bytes(int64_t rows, int64_t columns) {
-    return (size_t)rows * (size_t)(columns / SLUICE__PART) * SLUICE__QUANT_ROW_BYTES;
+    int64_t padded = 0;
+    for (int64_t left = rows % SLUICE__TILE_ROWS; left > 0; left -= sluice__quant_tile(left)) padded += sluice__quant_tile(left);
+    return (size_t)(rows / SLUICE__TILE_ROWS * SLUICE__TILE_ROWS + padded) * (size_t)(columns / SLUICE__PART) *
+           SLUICE__QUANT_ROW_BYTES;
 }
 
 /* y = x W_i^T, the outputs of the matrices next to each other.   x: [rows, columns], W_i: [rows_i, columns],

@@ -32,6 +32,6 @@ typedef struct sluice__loader {
 void sluice__load_targets(sluice__loader *l);
 /* Of an as-stored model: decides which matrices stay in the file, and makes room for the others. */
 sluice_status sluice__load_place(sluice__loader *l, sluice_error *err);
-/* Copies and checks all values. */
+/* Copies and checks all values but those of matrices that stay in the file. */
 sluice_status sluice__load_rows(sluice__loader *l, sluice_error *err);
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The values of a model: one pass over the files that copies row by row, in the order of the tensors. Norms stored as
  * w - 1 and gates packed into q_proj are taken apart here, so that the layers know one form only. A matrix of an
- * as-stored model whose rows lie in a mapped file as the model wants them is not copied at all; any other keeps its
- * type: values pass through fp32, which holds 16-bit floats exactly. */
+ * as-stored model whose rows lie in a mapped file as the model wants them is neither copied nor looked at; any other keeps
+ * its type: rows of blocks are copied, other values pass through fp32, which holds 16-bit floats exactly. */
 #include "base/memory.h"
 #include "kernels/half.h"
 #include "model/load.h"
@@ -49,14 +49,16 @@ static bool is_matrix(const sluice__tensor *t) {
 /* The pages of the file that hold this matrix as it is wanted; NULL when it has to be copied. */
 static const void *in_place(const sluice__loader *l, const sluice__transfer *x) {
     const sluice__store_tensor *from = sluice__store_at(l->store, x->source);
-    sluice__quant quant;
-    if (x->gate >= 0 || !sluice__view_is_dense(&x->view) || from->dtype == SLUICE__F64 ||
-        sluice__dtype_quant(from->dtype, &quant))
-        return NULL;
     const char *data = sluice__store_data(l->store, x->source);
+    sluice__quant quant;
+    if (!data || x->gate >= 0 || !sluice__view_is_dense(&x->view) || from->dtype == SLUICE__F64) return NULL;
+    if (sluice__dtype_quant(from->dtype, &quant)) { /* blocks need no alignment */
+        int block = sluice__dtype_block(from->dtype);
+        bool whole = x->view.first % block == 0 && x->view.columns % block == 0;
+        return whole ? data + sluice__dtype_bytes(from->dtype, x->view.first) : NULL;
+    }
     int64_t size = sluice__dtype_size(from->dtype);
-    if (!data || (uintptr_t)data % (uintptr_t)size) return NULL;
-    return data + x->view.first * size;
+    return (uintptr_t)data % (uintptr_t)size ? NULL : data + x->view.first * size;
 }
 
 static size_t padded_bytes(const sluice__matrix *m) {
@@ -172,7 +174,7 @@ static sluice_status put_row(void *user, int64_t r, const float *values, sluice_
     return SLUICE_OK;
 }
 
-/* A row of blocks into its panel. */
+/* A row of blocks into its place. */
 static void put_blocks(void *user, int64_t r, const void *blocks) {
     sink *s = user;
     int tensor = s->transfer->to;
@@ -183,18 +185,14 @@ static void put_blocks(void *user, int64_t r, const void *blocks) {
         r = p.row;
     }
     const sluice__matrix *m = &s->loader->model->matrices[tensor];
-    unsigned char *panels = s->loader->model->own + ((const unsigned char *)m->data - s->loader->model->own);
+    sluice__weight_type type;
     s->transfer->nonfinite |= !sluice__quant_finite(m->quant, blocks, m->columns);
-    sluice__quant_put_row(panels, m->quant, m->columns, r, blocks);
+    memcpy(row_at(s, tensor, r, &type), blocks, (size_t)sluice__matrix_bytes(m, 1));
 }
 
 static sluice_status read_one(const sluice__loader *l, sluice__transfer *x, sluice_error *err) {
     sink s = {.loader = l, .transfer = x, .from = sluice__store_at(l->store, x->source), .columns = x->view.columns};
-    if (x->mapped) {
-        const sluice__matrix *m = &l->model->matrices[x->to];
-        x->nonfinite = sluice__any_nonfinite(s.from->dtype, m->data, m->rows * m->columns);
-        return SLUICE_OK;
-    }
+    if (x->mapped) return SLUICE_OK;
     if (l->model->as_stored && l->model->matrices[x->to].type == SLUICE__WEIGHT_QUANT)
         return sluice__store_read_blocks(l->store, x->source, &x->view, put_blocks, &s, err);
     if (x->gate >= 0 && x->slot == SLUICE__SLOT_Q_BIAS) s.columns = 1;

@@ -11,7 +11,7 @@ struct sluice_model {
     int64_t flat_size;
     float *flat;              /* all tensors, or in an as-stored model all but the matrices */
     sluice__matrix *matrices; /* [num_tensors]; of a tensor that is a vector all zero */
-    bool *nonfinite;          /* [num_tensors] as found on loading */
+    bool *nonfinite;          /* [num_tensors] as found on loading, or by sluice_model_check_finite */
     bool as_stored;
     unsigned char *own;          /* matrices of an as-stored model that are not read from the pages of a file */
     struct sluice__store *store; /* of the others; or NULL */
@@ -23,5 +23,7 @@ struct sluice_model {
 sluice_status sluice__model_alloc(sluice_model **out, sluice_config *config, bool as_stored, sluice_error *err);
 /* Makes model->weights from flat and matrices. */
 void sluice__model_bind(sluice_model *model);
+/* Warns that `what` came out NaN or infinite, and which weights are to blame: reads all of them. */
+void sluice__model_blame(const sluice_model *model, const char *what);
 
 #endif

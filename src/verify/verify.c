@@ -80,7 +80,8 @@ static void describe(sluice_verify_report *out, const sluice_model *model) {
 }
 
 /* A model with NaN or infinity in it computes nothing that could be held against anything. */
-static sluice_status check_weights(const sluice__verify_run *run, const sluice_model *model) {
+static sluice_status check_weights(const sluice__verify_run *run, sluice_model *model) {
+    sluice_model_check_finite(model);
     for (int i = 0; i < sluice_model_num_tensors(model); i++) {
         sluice_tensor_info t = sluice_model_tensor(model, i);
         if (t.nonfinite) SLUICE__TRY(sluice__report_problem(run, t.name, "NaN or infinite values in the file"));

@@ -30,11 +30,7 @@ static sluice__matrix new_matrix(sluice__weight_type type, int64_t rows, int64_t
         x[i] = type == SLUICE__WEIGHT_BF16 ? sluice__brain_to_float(half) : sluice__half_to_float(half);
     }
     if (type == SLUICE__WEIGHT_QUANT) {
-        unsigned char row[34 * 8];
-        for (int64_t r = 0; r < rows; r++) {
-            sluice__quantize(row, m.quant, x + r * columns, columns);
-            sluice__quant_put_row((unsigned char *)data, m.quant, columns, r, row);
-        }
+        sluice__quantize(data, m.quant, x, rows * columns);
         sluice__matrix_widen(x, &m, 0, rows);
     }
     *wide = x;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simd/quant_linear.h for AVX2: products of bytes are summed in pairs to 16 bits, which 8-bit codes would overflow; those
- * are made signed, and the sign moves to the other factor. */
+ * are signed, and the sign moves to the other factor. Smaller codes leave room for several pairs in 16 bits. */
 #include "kernels/x86/vec_avx2.h"
 #include <stdbool.h>
 #include <string.h>
@@ -10,38 +10,89 @@ enum { DOT_CENTRED = 1, QUANT_ROWS = 4 };
 #define QUANT_KERNEL(name) sluice_##name##_avx2
 
 VEC_INLINE ivec ivec_load(const void *p) { return _mm256_loadu_si256(p); }
+VEC_INLINE void ivec_store(void *p, ivec a) { _mm256_storeu_si256(p, a); }
 VEC_INLINE ivec ivec_splat(char b) { return _mm256_set1_epi8(b); }
+VEC_INLINE ivec ivec_words_splat(uint32_t w) { return _mm256_set1_epi32((int)w); }
 VEC_INLINE ivec ivec_zero(void) { return _mm256_setzero_si256(); }
 VEC_INLINE ivec ivec_and(ivec a, ivec b) { return _mm256_and_si256(a, b); }
 VEC_INLINE ivec ivec_or(ivec a, ivec b) { return _mm256_or_si256(a, b); }
-#define ivec_shift_right16(a, n) _mm256_srli_epi16(a, n)
-#define ivec_shift_left16(a, n) _mm256_slli_epi16(a, n)
+VEC_INLINE ivec ivec_xor(ivec a, ivec b) { return _mm256_xor_si256(a, b); }
+VEC_INLINE ivec ivec_shift_right16(ivec a, int n) { return _mm256_srl_epi16(a, _mm_cvtsi32_si128(n)); }
+VEC_INLINE ivec ivec_shift_left16(ivec a, int n) { return _mm256_sll_epi16(a, _mm_cvtsi32_si128(n)); }
 VEC_INLINE vec ivec_to_float(ivec a) { return _mm256_cvtepi32_ps(a); }
-VEC_INLINE ivec ivec_of_bytes(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
-VEC_INLINE ivec ivec_of_signed_bytes(const void *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p)); }
+VEC_INLINE ivec ivec_byte(ivec a, int n) {
+    return _mm256_and_si256(_mm256_srl_epi32(a, _mm_cvtsi32_si128(8 * n)), _mm256_set1_epi32(0xff));
+}
+VEC_INLINE ivec ivec_signed_byte(ivec a, int n) {
+    return _mm256_srai_epi32(_mm256_sll_epi32(a, _mm_cvtsi32_si128(24 - 8 * n)), 24);
+}
+VEC_INLINE ivec ivec_spread(ivec a, int n) {
+    const __m128i first = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+    return _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(_mm_add_epi8(first, _mm_set1_epi8((char)n))));
+}
+VEC_INLINE ivec ivec_fifth(ivec code, ivec a, ivec bits) {
+    const ivec none = _mm256_cmpeq_epi8(_mm256_and_si256(a, bits), _mm256_setzero_si256());
+    return _mm256_or_si256(code, _mm256_andnot_si256(none, _mm256_set1_epi8(16)));
+}
+
+VEC_INLINE __m128i bytes16(const unsigned char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
 VEC_INLINE int32_t int_at(const void *p) {
     int32_t v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-VEC_INLINE ivec ivec_bits(const void *p) {
-    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(int_at(p)), byte);
-    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit), _mm256_set1_epi8(16));
+
+/* Rows r and r + 4 of those at p. */
+VEC_INLINE ivec every_fourth(const unsigned char *p, int64_t stride) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(bytes16(p)), bytes16(p + 4 * stride), 1);
 }
-VEC_INLINE ivec ivec_scaled(const void *p, int factor) { return _mm256_set1_epi32(int_at(p) * factor); }
+VEC_INLINE void ivec_rows(ivec *out, const unsigned char *p, int64_t stride) {
+    ivec a = every_fourth(p, stride), b = every_fourth(p + stride, stride);
+    ivec c = every_fourth(p + 2 * stride, stride), d = every_fourth(p + 3 * stride, stride);
+    ivec ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
+    out[0] = _mm256_unpacklo_epi64(ab, cd);
+    out[1] = _mm256_unpackhi_epi64(ab, cd);
+    ab = _mm256_unpackhi_epi32(a, b);
+    cd = _mm256_unpackhi_epi32(c, d);
+    out[2] = _mm256_unpacklo_epi64(ab, cd);
+    out[3] = _mm256_unpackhi_epi64(ab, cd);
+}
+VEC_INLINE __m128i words4(const unsigned char *p, int64_t stride) {
+    __m128i v = _mm_cvtsi32_si128(int_at(p));
+    v = _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + stride)), 2);
+    v = _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + 2 * stride)), 4);
+    return _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + 3 * stride)), 8);
+}
+VEC_INLINE ivec ivec_words(const unsigned char *p, int64_t stride) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(words4(p, stride)), words4(p + 4 * stride, stride), 1);
+}
+VEC_INLINE vec ivec_high_halves(ivec a) {
+    a = _mm256_srli_epi32(a, 16);
+    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)));
+}
+VEC_INLINE vec ivec_low_halves(ivec a) { return ivec_high_halves(_mm256_slli_epi32(a, 16)); }
+
+VEC_INLINE ivec ivec_shifted(const void *p, int n) { return _mm256_slli_epi32(_mm256_set1_epi32(int_at(p)), n); }
 VEC_INLINE ivec add_pairs(ivec acc, ivec pairs) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-VEC_INLINE ivec ivec_dot4(ivec acc, ivec code, const void *x) {
-    return add_pairs(acc, _mm256_maddubs_epi16(code, _mm256_set1_epi32(int_at(x))));
+VEC_INLINE ivec ivec_dot(ivec acc, const ivec *code, const unsigned char *x, int groups, int most) {
+    const int room = INT16_MAX / (2 * 127 * most); /* pairs that 16 bits can hold the sum of */
+    for (int g = 0; g < groups; g += room) {
+        ivec pairs = _mm256_maddubs_epi16(code[g], _mm256_set1_epi32(int_at(x + 4 * g)));
+        for (int i = g + 1; i < g + room && i < groups; i++)
+            pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(code[i], _mm256_set1_epi32(int_at(x + 4 * i))));
+        acc = add_pairs(acc, pairs);
+    }
+    return acc;
 }
-VEC_INLINE ivec ivec_dot4_centred(ivec acc, ivec code, const void *x) {
-    ivec w = _mm256_xor_si256(code, _mm256_set1_epi8((char)0x80));
-    return add_pairs(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(_mm256_set1_epi32(int_at(x)), w)));
+VEC_INLINE ivec ivec_dot_signed(ivec acc, const ivec *code, const unsigned char *x) {
+    for (int g = 0; g < 8; g++)
+        acc = add_pairs(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(code[g]),
+                                                  _mm256_sign_epi8(_mm256_set1_epi32(int_at(x + 4 * g)), code[g])));
+    return acc;
 }
-VEC_INLINE vec vec_load_half(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 VEC_INLINE vec vec_set_at(const void *p) { return _mm256_castsi256_ps(_mm256_set1_epi32(int_at(p))); }
 
 #include "kernels/simd/quant_linear.h"
+#include "kernels/simd/quant_input.h"
