@@ -4,7 +4,8 @@
 
     python tools/gguf_agreement.py --sluice build/release/sluice DIR [DIR ...]
 
-Each DIR is a Hugging Face directory. For every type the file is opened by llama.cpp, fed the same token ids, and the largest
+Each DIR is a Hugging Face directory; what `sluice train` writes into run/model is one (gated models get a neutral layer on
+the way, without which llama.cpp aborts: docs/gguf.md). For every type the file is opened by llama.cpp, fed the same token ids, and the largest
 difference of logits is printed together with that to transformers in fp32 on the original directory. Results of the run
 that docs/gguf.md shows were made with llama-cpp-python 0.3.36 and transformers 5.18. llama.cpp keeps keys and values as F16
 unless told otherwise; here they are F32.
@@ -78,7 +79,7 @@ def main():
                 file = os.path.join(temporary, "model.gguf")
                 done = subprocess.run([args.sluice, "convert", path, file, "--dtype", kind, "--quiet"],
                                       capture_output=True, text=True)
-                name = os.path.basename(path.rstrip("/"))
+                name = "/".join(os.path.normpath(path).split(os.sep)[-2:])[-28:]
                 if done.returncode:
                     print(f"{name:28} {kind:5} not converted: {done.stderr.strip()}")
                     break

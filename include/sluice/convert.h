@@ -14,7 +14,7 @@ extern "C" {
 typedef struct sluice_convert_params {
     const char *dtype;      /* of matrices: "F32", "F16", "BF16", and in GGUF "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K",
                                "Q5_K", "Q6_K". NULL (default): as in the source, blocks as F32 where the target has none */
-    int64_t max_shard_size; /* bytes of one safetensors file; 0 (default) = one file */
+    int64_t max_shard_size; /* bytes of one safetensors file, at least those of the largest tensor; 0 (default) = one file */
     const char *const *overrides; /* "REGEX=TYPE": type of the tensors whose name in the target matches the POSIX extended
                                      regular expression; the first that matches counts */
     int num_overrides;

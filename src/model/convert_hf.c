@@ -1,55 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* To a Hugging Face directory. Tensors keep their names and shapes when they come from one; from a GGUF file each gets the
- * name that its family uses, its rows back in order, and norms of the 1+w flavour lose their 1. Several files with an index
- * are written when a size for them is given. */
-#include "model/convert.h"
+/* Writing a Hugging Face directory: a plan of its tensors and their parts, dealt out to one file or to several with an index
+ * when a size for them is given; and the conversion from another directory, whose tensors keep names and shapes. */
+#include "model/convert_plan.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "model/family.h"
-#include "model/gguf_model.h"
 #include "model/gguf_write.h"
-#include "model/store.h"
-#include "sluice/tokenizer.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A tensor of the target. */
-typedef struct piece {
-    sluice__st_tensor out;
-    char *name;
-    int source;         /* in the store */
-    sluice__view view;  /* of it */
-    bool one_plus;      /* stored as w - 1 */
-    int file;
-} piece;
+typedef sluice__piece piece;
+typedef sluice__convert_plan plan;
 
-typedef struct plan {
-    sluice__conversion *c;
-    sluice__store *store;
-    piece *pieces;
-    int count, files;
-    void *bytes; /* of the tensor that is being written */
-    size_t room;
-    int done;
-} plan;
+sluice_status sluice__convert_part(plan *p, const sluice__part *part, sluice_error *err) {
+    piece *x = &p->pieces[p->count - 1];
+    sluice__part *more = sluice__realloc(x->parts, (size_t)x->num_parts + 1, sizeof *more, SLUICE__MEM_OTHER);
+    if (!more) return sluice__no_memory(err, (size_t)x->num_parts * sizeof *more, x->name);
+    x->parts = more;
+    more[x->num_parts++] = *part;
+    return SLUICE_OK;
+}
 
-static sluice_status add_piece(plan *p, const char *name, int source, int ndim, const int64_t *shape, const sluice__view *view,
-                               bool one_plus, sluice_error *err) {
+sluice_status sluice__convert_piece(plan *p, const char *name, int source, int ndim, const int64_t *shape, sluice_error *err) {
     const sluice__store_tensor *t = sluice__store_at(p->store, source);
     piece *more = sluice__realloc(p->pieces, (size_t)p->count + 1, sizeof *more, SLUICE__MEM_OTHER);
     if (!more) return sluice__no_memory(err, (size_t)p->count * sizeof *more, "the list of tensors");
     p->pieces = more;
     piece *x = &more[p->count];
-    *x = (piece){.name = sluice__strdup(name), .source = source, .view = *view, .one_plus = one_plus};
+    sluice__view whole = sluice__view_of(ndim, shape);
+    *x = (piece){.name = sluice__strdup(name)};
     if (!x->name) return sluice__no_memory(err, strlen(name), "a tensor name");
     p->count++;
-    int64_t count = view->rows * view->columns;
-    x->out = (sluice__st_tensor){.name = x->name, .dtype = t->dtype, .ndim = ndim, .count = count};
+    x->out = (sluice__st_tensor){.name = x->name, .dtype = t->dtype, .ndim = ndim, .count = whole.rows * whole.columns};
     memcpy(x->out.shape, shape, (size_t)ndim * sizeof *shape);
     if (sluice__dtype_is_weight(t->dtype)) {
-        x->out.dtype = sluice__conversion_type(p->c, name, t->dtype, view->rows, view->columns, ndim > 1);
+        x->out.dtype = sluice__conversion_type(p->c, name, t->dtype, whole.rows, whole.columns, ndim > 1);
         return SLUICE_OK;
     }
     if (!sluice__store_data(p->store, source))
@@ -64,16 +50,27 @@ static sluice_status add_piece(plan *p, const char *name, int source, int ndim, 
 
 typedef struct sink {
     float *to;
-    const piece *x;
+    const sluice__part *part;
 } sink;
 
 static sluice_status put_row(void *user, int64_t r, const float *values, sluice_error *err) {
     const sink *s = user;
+    const sluice__view *v = &s->part->to;
     (void)err;
-    int64_t columns = s->x->view.columns;
-    float *to = s->to + r * columns;
-    for (int64_t i = 0; i < columns; i++) to[i] = values[i] - (s->x->one_plus ? 1.0F : 0.0F);
+    float *to = s->to + v->first + (v->block ? r / v->block * v->block_stride + r % v->block * v->row_stride : r * v->row_stride);
+    for (int64_t i = 0; i < v->columns; i++) to[i * v->column_stride] = values[i] - (s->part->one_plus ? 1.0F : 0.0F);
     return SLUICE_OK;
+}
+
+/* The bytes of the source, where the target has the same. */
+static const void *same_bytes(const plan *p, const piece *x) {
+    const sluice__part *part = x->parts;
+    if (x->num_parts > 1 || part->one_plus || part->to.rows * part->to.columns != x->out.count ||
+        !sluice__view_is_dense(&part->to) || !sluice__view_is_dense(&part->from))
+        return NULL;
+    const sluice__store_tensor *t = sluice__store_at(p->store, part->source);
+    const char *data = t->dtype == x->out.dtype ? sluice__store_data(p->store, part->source) : NULL;
+    return data ? data + sluice__dtype_bytes(t->dtype, part->from.first) : NULL;
 }
 
 static bool grow(plan *p, size_t size) {
@@ -84,21 +81,27 @@ static bool grow(plan *p, size_t size) {
     return p->bytes;
 }
 
+static sluice_status gather(plan *p, const piece *x, float *values, sluice_error *err) {
+    sluice_status st = SLUICE_OK;
+    for (int i = 0; i < x->num_parts && st == SLUICE_OK; i++) {
+        sink s = {values, &x->parts[i]};
+        st = sluice__store_read(p->store, x->parts[i].source, &x->parts[i].from, put_row, &s, err);
+    }
+    return st;
+}
+
 static const void *produce(void *user, const sluice__st_tensor *out, sluice_error *err) {
     plan *p = user;
     int index = 0;
     while (strcmp(p->pieces[index].name, out->name)) index++;
     const piece *x = &p->pieces[index];
     sluice__progress_update(&p->c->progress, p->done++, "%s", "");
-    const sluice__store_tensor *t = sluice__store_at(p->store, x->source);
-    const char *data = sluice__store_data(p->store, x->source);
-    if (data && t->dtype == out->dtype && !x->one_plus && sluice__view_is_dense(&x->view))
-        return data + sluice__dtype_bytes(t->dtype, x->view.first);
+    const void *same = same_bytes(p, x);
+    if (same) return same;
     float *values = sluice__calloc((size_t)out->count, sizeof *values, SLUICE__MEM_OTHER);
     size_t size = (size_t)sluice__dtype_bytes(out->dtype, out->count);
-    sink s = {.to = values, .x = x};
     if (!values || !grow(p, size)) sluice__no_memory(err, (size_t)out->count * sizeof *values, out->name);
-    else if (sluice__store_read(p->store, x->source, &x->view, put_row, &s, err) == SLUICE_OK) {
+    else if (gather(p, x, values, err) == SLUICE_OK) {
         sluice__encode(p->bytes, out->dtype, values, out->count);
         sluice__free(values);
         return p->bytes;
@@ -109,16 +112,21 @@ static const void *produce(void *user, const sluice__st_tensor *out, sluice_erro
 
 /* ---- files ---- */
 
-/* Deals tensors out in their order; a file holds at least one. */
-static void deal(plan *p) {
+/* Deals tensors out in their order. One that is larger than a file may be is refused: what was asked for cannot be had. */
+static sluice_status deal(plan *p, sluice_error *err) {
     int64_t used = 0, most = p->c->params->max_shard_size;
     p->files = 1;
     for (int i = 0; i < p->count; i++) {
         int64_t size = sluice__dtype_bytes(p->pieces[i].out.dtype, p->pieces[i].out.count);
+        if (most && size > most)
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                                "max_shard_size: found %lld bytes, but tensor %s alone has %lld; give at least that", (long long)most,
+                                p->pieces[i].name, (long long)size);
         if (most && used && used + size > most) p->files++, used = 0;
         used += size;
         p->pieces[i].file = p->files - 1;
     }
+    return SLUICE_OK;
 }
 
 static void file_name(char out[64], const plan *p, int file) {
@@ -156,9 +164,9 @@ static sluice_status write_one(plan *p, const char *dir, int file, sluice_error 
     return st;
 }
 
-static sluice_status write_weights(plan *p, const char *dir, sluice_error *err) {
+sluice_status sluice__convert_write(plan *p, const char *dir, sluice_error *err) {
+    SLUICE__TRY(deal(p, err));
     sluice_status st = SLUICE_OK;
-    deal(p);
     sluice__progress_begin(&p->c->progress, "converting", "tensors", p->count, 0, 1);
     for (int f = 0; f < p->files && st == SLUICE_OK; f++) st = write_one(p, dir, f, err);
     if (st == SLUICE_OK && p->files > 1) st = write_index(p, dir, err);
@@ -166,8 +174,11 @@ static sluice_status write_weights(plan *p, const char *dir, sluice_error *err) 
     return st;
 }
 
-static void end_plan(plan *p) {
-    for (int i = 0; i < p->count; i++) sluice__free(p->pieces[i].name);
+void sluice__convert_end(plan *p) {
+    for (int i = 0; i < p->count; i++) {
+        sluice__free(p->pieces[i].name);
+        sluice__free(p->pieces[i].parts);
+    }
     sluice__free(p->pieces);
     sluice__free(p->bytes);
     sluice__store_close(p->store);
@@ -209,7 +220,7 @@ static const char *torch_name(sluice__dtype dtype) {
 }
 
 /* The configuration of the source with the new element type where it names one. */
-static sluice_status save_config(const sluice__conversion *c, json_t *root, const char *to, sluice_error *err) {
+sluice_status sluice__convert_save_config(const sluice__conversion *c, json_t *root, const char *to, sluice_error *err) {
     static const char *const keys[] = {"torch_dtype", "dtype"};
     json_t *text = json_object_get(root, "text_config");
     bool named = false;
@@ -233,102 +244,16 @@ sluice_status sluice__convert_hf_to_hf(sluice__conversion *c, const char *tempor
     if (st == SLUICE_OK) st = sluice__store_open(&p.store, c->from, err);
     for (int i = 0; st == SLUICE_OK && i < sluice__store_count(p.store); i++) {
         const sluice__store_tensor *t = sluice__store_at(p.store, i);
-        sluice__view view = sluice__view_of(t->ndim, t->shape);
-        st = add_piece(&p, t->name, i, t->ndim, t->shape, &view, false, err);
+        sluice__part all = {.source = i, .from = sluice__view_of(t->ndim, t->shape)};
+        all.to = all.from;
+        st = sluice__convert_piece(&p, t->name, i, t->ndim, t->shape, err);
+        if (st == SLUICE_OK) st = sluice__convert_part(&p, &all, err);
     }
     if (st == SLUICE_OK) st = copy_companions(c->from, temporary, err);
-    if (st == SLUICE_OK) st = save_config(c, root, temporary, err);
-    if (st == SLUICE_OK) st = write_weights(&p, temporary, err);
+    if (st == SLUICE_OK) st = sluice__convert_save_config(c, root, temporary, err);
+    if (st == SLUICE_OK) st = sluice__convert_write(&p, temporary, err);
     json_decref(root);
     sluice__free(config);
-    end_plan(&p);
-    return st;
-}
-
-/* ---- from GGUF ---- */
-
-static bool is_expert(sluice__slot slot) {
-    return slot == SLUICE__SLOT_EXPERT_GATE || slot == SLUICE__SLOT_EXPERT_UP || slot == SLUICE__SLOT_EXPERT_DOWN;
-}
-
-static sluice_status add_experts(plan *p, const sluice__file_layout *hf, const sluice__store_tensor *t, int source,
-                                 sluice__place place, sluice_error *err) {
-    if (t->ndim != 3)
-        return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: tensor %s: expected three dimensions", t->file, t->name);
-    for (int64_t e = 0; e < t->shape[0]; e++) {
-        place.expert = (int)e;
-        char *name = sluice__family_tensor_name(hf, place);
-        sluice__view view = {.first = e * t->shape[1] * t->shape[2],
-                             .rows = t->shape[1],
-                             .columns = t->shape[2],
-                             .row_stride = t->shape[2],
-                             .column_stride = 1};
-        sluice_status st = name ? add_piece(p, name, source, 2, t->shape + 1, &view, false, err)
-                                : sluice__no_memory(err, 64, "a tensor name");
-        sluice__free(name);
-        if (st != SLUICE_OK) return st;
-    }
-    return SLUICE_OK;
-}
-
-static sluice_status add_from_gguf(plan *p, const sluice__file_layout *hf, const sluice_config *config, int source,
-                                   sluice_error *err) {
-    const sluice__store_tensor *t = sluice__store_at(p->store, source);
-    sluice__place place = {.expert = -1};
-    sluice__storage storage = SLUICE__ALONE;
-    if (!strcmp(t->name, "rope_freqs.weight")) return SLUICE_OK; /* in the configuration */
-    if (!sluice__gguf_slot_of(t->name, config, &place.slot, &storage, &place.layer))
-        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s has no counterpart in %s", t->file, t->name,
-                            hf->family->name);
-    if (is_expert(place.slot)) return add_experts(p, hf, t, source, place, err);
-    char *name = sluice__family_name_stored(hf, place, storage);
-    if (!name)
-        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s is stored in another way in %s", t->file, t->name,
-                            hf->family->name);
-    bool one_plus = hf->family->norm == SLUICE_NORM_ONE_PLUS && sluice__slot_is_one_plus(place.slot);
-    sluice__view view = sluice__view_of(t->ndim, t->shape);
-    int64_t conv[3] = {t->shape[0], 1, t->shape[1]}; /* as torch.nn.Conv1d keeps it */
-    bool is_conv = sluice__slot_kind_of(place.slot) == SLUICE__KIND_CONV;
-    sluice_status st = add_piece(p, name, source, is_conv ? 3 : t->ndim, is_conv ? conv : t->shape, &view, one_plus, err);
-    sluice__free(name);
-    return st;
-}
-
-static sluice_status write_tokenizer(const char *from, const char *to, sluice_error *err) {
-    sluice_tokenizer *tok;
-    sluice_error why = {0};
-    sluice__gguf *g;
-    SLUICE__TRY(sluice__gguf_open(&g, from, err));
-    sluice__gguf_text model;
-    const sluice__gguf_value *v = sluice__gguf_find(g, "tokenizer.ggml.model");
-    bool none = !sluice__gguf_string(v, &model) || (model.size == 4 && !memcmp(model.data, "none", 4));
-    sluice__gguf_close(g);
-    if (none) return SLUICE_OK;
-    sluice_status st = sluice_tokenizer_load(&tok, from, &why);
-    if (st != SLUICE_OK) {
-        if (err) *err = why;
-        return st;
-    }
-    st = sluice_tokenizer_save(tok, to, err);
-    sluice_tokenizer_free(tok);
-    return st;
-}
-
-sluice_status sluice__convert_gguf_to_hf(sluice__conversion *c, const char *temporary, sluice_error *err) {
-    plan p = {.c = c};
-    json_t *root = NULL;
-    sluice_config config = {0};
-    sluice__file_layout hf;
-    sluice_status st = sluice__store_open(&p.store, c->from, err);
-    if (st == SLUICE_OK) st = sluice__gguf_config_json(&root, sluice__store_gguf(p.store), err);
-    sluice__json view = sluice__json_view(root, c->from);
-    if (st == SLUICE_OK) st = sluice__config_read(&config, &hf, &view, err);
-    for (int i = 0; st == SLUICE_OK && i < sluice__store_count(p.store); i++) st = add_from_gguf(&p, &hf, &config, i, err);
-    if (st == SLUICE_OK) st = write_tokenizer(c->from, temporary, err);
-    if (st == SLUICE_OK) st = save_config(c, root, temporary, err);
-    if (st == SLUICE_OK) st = write_weights(&p, temporary, err);
-    sluice_config_free(&config);
-    json_decref(root);
-    end_plan(&p);
+    sluice__convert_end(&p);
     return st;
 }

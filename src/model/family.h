@@ -99,9 +99,6 @@ extern const sluice__family sluice__family_llama, sluice__family_qwen2, sluice__
 sluice_status sluice__family_find(const sluice__family **out, const sluice__json *root, sluice_error *err);
 /* The error for a model_type that no family has: the nearest ones, and what in the file none of them has. */
 sluice_status sluice__family_unknown(const sluice__json *root, const char *type, sluice_error *err);
-/* The name of the tensor that holds the one at `place` in this way; freed with sluice__free, NULL when there is none or no
- * memory. */
-char *sluice__family_name_stored(const sluice__file_layout *layout, sluice__place place, sluice__storage wanted);
 /* The name under which a tensor of its own stands in this family's files; freed with sluice__free, NULL when out of
  * memory. */
 char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__place place);

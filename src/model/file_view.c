@@ -42,14 +42,6 @@ char *sluice__family_tensor_name(const sluice__file_layout *layout, sluice__plac
     return full_name(layout, name_at(layout, place.slot, 0, &storage), place, SLUICE__ALONE);
 }
 
-char *sluice__family_name_stored(const sluice__file_layout *layout, sluice__place place, sluice__storage wanted) {
-    sluice__storage storage;
-    const char *name;
-    for (int which = 0; (name = name_at(layout, place.slot, which, &storage)); which++)
-        if (storage == wanted) return full_name(layout, name, place, storage);
-    return NULL;
-}
-
 static bool is_q(sluice__slot slot) {
     return slot == SLUICE__SLOT_Q || slot == SLUICE__SLOT_Q_BIAS;
 }

@@ -4,7 +4,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "model/gguf_model.h"
+#include "model/gguf_neutral.h"
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct reader {
@@ -61,11 +64,24 @@ static sluice_status copy_integer(const reader *r, const char *key, const char *
     return required ? wrong(r, key, "an integer, but the key is missing") : SLUICE_OK;
 }
 
+/* A number that was written as F32: the shortest decimal that is the same F32, 1e-06 and not 9.99999997e-07. */
+static bool read_real(const sluice__gguf_value *v, double *out) {
+    if (!sluice__gguf_real(v, out)) return false;
+    for (int digits = 1; v->type == SLUICE__GGUF_F32 && isfinite(*out) && digits < 9; digits++) {
+        char text[32];
+        snprintf(text, sizeof text, "%.*g", digits, *out);
+        if (strtof(text, NULL) != (float)*out) continue;
+        *out = strtod(text, NULL);
+        break;
+    }
+    return true;
+}
+
 static sluice_status copy_real(const reader *r, const char *key, const char *name, bool required) {
     const sluice__gguf_value *v = value_of(r, key);
     double value;
     if (!v) return required ? wrong(r, key, "a number, but the key is missing") : SLUICE_OK;
-    if (!sluice__gguf_real(v, &value)) return wrong(r, key, "a number");
+    if (!read_real(v, &value)) return wrong(r, key, "a number");
     return set(r, name, json_real(value));
 }
 
@@ -76,7 +92,7 @@ static bool has_tensor(const reader *r, const char *name) { return sluice__gguf_
 static sluice_status find_real(const reader *r, const char *key, double fallback, double *out) {
     const sluice__gguf_value *v = value_of(r, key);
     *out = fallback;
-    return !v || sluice__gguf_real(v, out) ? SLUICE_OK : wrong(r, key, "a number");
+    return !v || read_real(v, out) ? SLUICE_OK : wrong(r, key, "a number");
 }
 
 /* rope_freqs.weight divides the frequencies, which is longrope with one list for all lengths. */
@@ -168,6 +184,9 @@ static sluice_status set_layers(const reader *r) {
     SLUICE__TRY(find_integer(r, "block_count", &found, &blocks));
     SLUICE__TRY(find_integer(r, "nextn_predict_layers", &extra, &predicted));
     if (!found) return wrong(r, "block_count", "an integer, but the key is missing");
+    int neutral;
+    SLUICE__TRY(sluice__gguf_find_neutral(&neutral, r->g, r->err));
+    if (neutral >= 0) return set(r, "num_hidden_layers", json_integer(neutral));
     if (extra && predicted > 0 && predicted < blocks) {
         char name[64]; /* files announce layers for multi-token prediction that they do not have */
         snprintf(name, sizeof name, "blk.%lld.nextn.eh_proj.weight", (long long)(blocks - predicted));
@@ -275,6 +294,7 @@ static sluice_status set_layer_types(const reader *r) {
 static sluice_status set_linear_attention(const reader *r) {
     bool found;
     int64_t inner = 0, heads = 0;
+    if (sluice__gguf_find(r->g, SLUICE__GGUF_NEUTRAL_KEY)) return set_layer_types(r); /* nothing else is linear */
     SLUICE__TRY(copy_integer(r, "ssm.conv_kernel", "linear_conv_kernel_dim", true));
     SLUICE__TRY(copy_integer(r, "ssm.state_size", "linear_key_head_dim", true));
     SLUICE__TRY(copy_integer(r, "ssm.group_count", "linear_num_key_heads", true));
@@ -286,10 +306,25 @@ static sluice_status set_linear_attention(const reader *r) {
     return set_layer_types(r);
 }
 
-static sluice_status read_qwen35(const reader *r) { return set_linear_attention(r); }
+/* A headwise gate that we wrote, by our own keys of a configuration. */
+static sluice_status set_granularity(const reader *r) {
+    const sluice__gguf_value *v = sluice__gguf_find(r->g, SLUICE__GGUF_GRANULARITY_KEY);
+    sluice__gguf_text word;
+    if (!v) return SLUICE_OK;
+    if (!sluice__gguf_string(v, &word) || word.size != strlen("headwise") || memcmp(word.data, "headwise", word.size))
+        return sluice__fail(r->err, SLUICE_ERR_CONFIG, "%s: " SLUICE__GGUF_GRANULARITY_KEY ": expected headwise",
+                            sluice__gguf_path(r->g));
+    SLUICE__TRY(set(r, "gate_position", json_string("sdpa")));
+    return set(r, "gate_granularity", json_string("headwise"));
+}
+
+static sluice_status read_qwen35(const reader *r) {
+    SLUICE__TRY(set_granularity(r));
+    return set_linear_attention(r);
+}
 
 static sluice_status read_hybrid_moe(const reader *r) {
-    SLUICE__TRY(set_linear_attention(r));
+    SLUICE__TRY(read_qwen35(r));
     return set_experts(r, true);
 }
 

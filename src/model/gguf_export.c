@@ -3,10 +3,12 @@
  * interleaved rotary pairs and stacked experts are nothing but lists of rows, which is why any source that can be loaded
  * can be written, whatever its files looked like. */
 #include "model/gguf_export.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "kernels/matrix.h"
 #include "model/gguf_metadata.h"
 #include "model/gguf_model.h"
+#include "model/gguf_neutral.h"
 #include "model/packing.h"
 #include <math.h>
 #include <stdio.h>
@@ -225,12 +227,51 @@ static sluice_status add_frequencies(builder *b) {
     return st;
 }
 
+/* ---- the neutral layer ---- */
+
+static sluice_status add_neutral_tensor(builder *b, const sluice__neutral_tensor *t) {
+    sluice__export_tensor *out;
+    int64_t count = t->shape[0] * (t->ndim > 1 ? t->shape[1] : 1) * (t->ndim > 2 ? t->shape[2] : 1);
+    int first = t->typed ? find(b->e->model, t->slot, 0, t->ndim > 2 ? 0 : -1) : -1;
+    sluice__dtype like = first >= 0 ? stored_type(b->e->model, first) : SLUICE__F32;
+    SLUICE__TRY(add(b, t->name, like, t->typed, t->ndim, t->shape, t->typed ? count / t->shape[t->ndim - 1] : count, &out));
+    out->constant = true;
+    out->fill = t->fill;
+    return SLUICE_OK;
+}
+
+static sluice_status add_neutral_layer(builder *b, const sluice_config *extended) {
+    int layer = extended->num_hidden_layers - 1;
+    sluice__gguf_put_u32(&b->e->writer, SLUICE__GGUF_NEUTRAL_KEY, (uint32_t)layer);
+    sluice__log(SLUICE_LOG_INFO,
+                "every layer is softmax attention, but llama.cpp wants a recurrent one in %s: block %d is one that adds nothing "
+                "(outputs of zero), and is left out when the file is read here",
+                b->e->arch, layer);
+    for (int slot = 0; slot < SLUICE__SLOTS; slot++) {
+        sluice__neutral_tensor t;
+        if (sluice__gguf_neutral_tensor(&t, extended, b->e->arch, (sluice__slot)slot)) SLUICE__TRY(add_neutral_tensor(b, &t));
+    }
+    return SLUICE_OK;
+}
+
+/* ---- the whole ---- */
+
+static sluice_status put_config(builder *b, const sluice_config *config) {
+    sluice_config extended;
+    if (!sluice__gguf_needs_neutral(b->e->arch, config)) return sluice__gguf_put_config(&b->e->writer, b->e->arch, config, b->err);
+    SLUICE__TRY(sluice__gguf_add_neutral(&extended, config, b->err));
+    sluice_status st = sluice__gguf_put_config(&b->e->writer, b->e->arch, &extended, b->err);
+    if (st == SLUICE_OK) st = add_neutral_layer(b, &extended);
+    sluice__free(extended.layers);
+    return st;
+}
+
 sluice_status sluice__gguf_export_new(sluice__gguf_export *out, const sluice_model *model, sluice__type_fn type, void *user,
                                   sluice_error *err) {
     *out = (sluice__gguf_export){.model = model};
     builder b = {out, type, user, err};
     sluice_status st = sluice__gguf_choose_architecture(&out->arch, &model->config, err);
-    if (st == SLUICE_OK) st = sluice__gguf_put_config(&out->writer, out->arch, &model->config, err);
+    if (st == SLUICE_OK) st = put_config(&b, &model->config);
     if (st == SLUICE_OK && model->config.layers[0].rope.type == SLUICE_ROPE_LLAMA3) st = add_frequencies(&b);
     for (int i = 0; i < model->num_tensors && st == SLUICE_OK; i++) st = add_tensor(&b, i);
     if (st != SLUICE_OK) sluice__gguf_export_free(out);
@@ -264,6 +305,10 @@ sluice_status sluice__gguf_export_rows(const sluice__gguf_export *e, int tensor,
     const sluice__export_tensor *t = &e->tensors[tensor];
     const sluice__gguf_new_tensor *shape = &e->writer.tensors[tensor];
     int64_t row = shape->shape[shape->ndim - 1], per_row = row / t->columns;
+    if (t->constant) {
+        for (int64_t i = 0; i < rows * row; i++) values[i] = t->fill;
+        return SLUICE_OK;
+    }
     if (t->values) {
         memcpy(values, t->values + first * row, (size_t)(rows * row) * sizeof *values);
         return SLUICE_OK;

@@ -16,6 +16,8 @@ typedef struct sluice__export_tensor {
     sluice__export_row *rows; /* of the tensor's rows; elements of a vector; NULL: see values */
     int64_t columns;          /* of a row in the model; 1 for vectors */
     float *values;            /* made for the file, not taken from the model */
+    bool constant;            /* every value is `fill`: of the neutral layer */
+    float fill;
     bool decay;               /* A_log as -exp(A_log) */
     sluice__gguf_edit order;  /* of columns */
 } sluice__export_tensor;

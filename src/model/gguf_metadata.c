@@ -133,11 +133,9 @@ static int interval_of(const sluice_config *c) {
     return first + 1;
 }
 
-/* Keys of linear attention. Readers want them even where every layer is softmax attention; then they mean nothing. */
+/* Keys of linear attention; every file of these architectures has a layer of it (gguf_neutral.h). */
 static void put_linear(const keys *k, const sluice_config *c) {
-    static const sluice_delta_spec none = {
-        .num_value_heads = 1, .num_key_heads = 1, .key_head_dim = 16, .value_head_dim = 16, .conv_kernel = 4};
-    const sluice_delta_spec *d = first_linear(c) ? &first_linear(c)->delta : &none;
+    const sluice_delta_spec *d = &first_linear(c)->delta;
     int interval = interval_of(c);
     char full[96];
     put_integer(k, "ssm.conv_kernel", d->conv_kernel);
@@ -189,6 +187,8 @@ sluice_status sluice__gguf_put_config(sluice__gguf_writer *w, const char *arch, 
     if (l->moe.num_experts) put_experts(&k, &l->moe);
     bool hybrid = !strncmp(arch, "qwen35", 6) || !strcmp(arch, "qwen3next");
     if (hybrid) put_linear(&k, c);
+    bool headwise = l->gate.position != SLUICE_GATE_NONE && l->gate.granularity == SLUICE_GATE_HEADWISE;
+    if (headwise) sluice__gguf_put_string(w, SLUICE__GGUF_GRANULARITY_KEY, "headwise", strlen("headwise"));
     if (!strcmp(arch, "gpt-oss")) put_integer(&k, "attention.sliding_window", window_of(c));
     if (!strncmp(arch, "qwen35", 6)) put_sections(&k, l->rope.rotary_dim);
     return SLUICE_OK;

@@ -6,6 +6,10 @@
 #include "model/family.h"
 #include "model/gguf.h"
 
+/* Our own metadata: files repeat the row of a headwise gate for every element of its head; with this key ("headwise") a reader
+ * makes one of them again. */
+#define SLUICE__GGUF_GRANULARITY_KEY "sluice.gate_granularity"
+
 /* Whether the file at path is one, by its first bytes. */
 bool sluice__is_gguf(const char *path);
 
@@ -24,10 +28,6 @@ extern const sluice__family sluice__gguf_names;
 
 /* The name of a slot's tensor in files of an architecture, without "blk.<layer>."; NULL when they have none. */
 const char *sluice__gguf_slot_name(sluice__slot slot, const char *arch);
-/* The slot (the first of those that share the tensor), how it is stored, and the layer, -1 outside layers, that a name stands for in files of a model. */
-bool sluice__gguf_slot_of(const char *name, const sluice_config *config, sluice__slot *slot, sluice__storage *storage,
-                          int *layer);
-
 /* How the values of a tensor differ from those of the model. Rows of the model in the order of the file. */
 typedef enum sluice__gguf_edit_kind {
     SLUICE__EDIT_NONE,

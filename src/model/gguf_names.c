@@ -71,23 +71,6 @@ const char *sluice__gguf_slot_name(sluice__slot slot, const char *arch) {
     return NULL;
 }
 
-bool sluice__gguf_slot_of(const char *name, const sluice_config *config, sluice__slot *slot, sluice__storage *storage,
-                          int *layer) {
-    int used = 0;
-    int64_t shape[2];
-    *layer = -1;
-    if (sscanf(name, "blk.%d.%n", layer, &used) == 1 && used && *layer >= 0) name += used;
-    else *layer = -1;
-    for (int i = 0; names[i].name; i++) {
-        if (strcmp(names[i].name, name) || sluice__slot_in_layer(names[i].slot) != (*layer >= 0)) continue;
-        if (*layer >= config->num_hidden_layers || !sluice__slot_shape(config, *layer, names[i].slot, shape)) continue;
-        *slot = names[i].slot;
-        *storage = names[i].storage;
-        return true;
-    }
-    return false;
-}
-
 /* ---- changed tensors ---- */
 
 static int64_t integer_of(const sluice__gguf *g, const char *arch, const char *key) {

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/strbuf.h"
 #include "model/gguf_model.h"
+#include "model/gguf_neutral.h"
 #include "model/packing.h"
 #include <string.h>
 
@@ -140,6 +141,7 @@ static bool harmless(const sluice__loader *l, const char *name) {
                                         "vision_tower.",       "vision_model.", NULL};
     for (int i = 0; parts[i]; i++)
         if (strstr(name, parts[i])) return true;
+    if (sluice__gguf_is_neutral(name, l->neutral)) return true;
     return l->config.tie_word_embeddings && !strcmp(name, "lm_head.weight");
 }
 
@@ -174,6 +176,7 @@ static void report_nonfinite(const sluice__loader *l) {
 static sluice_status read_config(sluice__loader *l, const sluice_load_params *params, sluice_error *err) {
     if (sluice__store_gguf(l->store)) {
         SLUICE__TRY(sluice__gguf_config(&l->config, &l->layout, sluice__store_gguf(l->store), err));
+        SLUICE__TRY(sluice__gguf_find_neutral(&l->neutral, sluice__store_gguf(l->store), err));
         return params && params->rope_override ? sluice__config_override_rope(&l->config, params->rope_override, err)
                                                : SLUICE_OK;
     }
@@ -219,7 +222,7 @@ static void loader_end(sluice__loader *l) {
 /* Configuration, files, and what goes where. */
 static sluice_status loader_begin(sluice__loader *l, const char *path, const sluice_load_params *params,
                                   sluice_error *err) {
-    *l = (sluice__loader){.dir = path};
+    *l = (sluice__loader){.dir = path, .neutral = -1};
     sluice_status st = SLUICE_OK;
     if (!sluice__is_dir(path) && sluice__is_gguf(path)) st = sluice__store_open(&l->store, path, err);
     if (st == SLUICE_OK) st = read_config(l, params, err);

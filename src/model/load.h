@@ -25,6 +25,7 @@ typedef struct sluice__loader {
     sluice__transfer *transfers;
     int num_transfers, room;
     bool *used; /* [tensors of the store] */
+    int neutral; /* block of a GGUF file that is left out; -1 = none */
     sluice_model *model;
 } sluice__loader;
 

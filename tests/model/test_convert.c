@@ -8,11 +8,14 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "layers/transformer.h"
+#include "model/config.h"
 #include "model/gguf.h"
+#include "model/save.h"
 #include "model/store.h"
 #include "sluice/convert.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LENGTH = 20, MOST = LENGTH * 1024 };
@@ -72,9 +75,6 @@ static const char *const cases[] = {"models/llama",   "models/qwen2",          "
                                     "models/qwen3_5", "models/qwen3_5_moe", "models/qwen3_5_vlm", "models/qwen3_5_yarn",
                                     "models/qwen3_next", "models/gpt_oss"};
 
-/* Projections of Qwen3-Next and experts of gpt-oss are stored in ways that GGUF does not have. */
-static bool has_way_back(const char *name) { return !strstr(name, "qwen3_next") && !strstr(name, "gpt_oss"); }
-
 /* Directory -> GGUF -> directory in F32: not a bit changes. */
 static void fp32_round_trips_are_exact(void **state) {
     (void)state;
@@ -83,11 +83,8 @@ static void fp32_round_trips_are_exact(void **state) {
         if (!from) continue;
         convert(from, in(dir, "a.gguf"), "F32", NULL);
         convert(in(dir, "a.gguf"), in(dir, "b.gguf"), NULL, NULL);
-        double there = distance(from, in(dir, "a.gguf")), back = 0;
-        if (has_way_back(cases[i])) {
-            convert(in(dir, "a.gguf"), in(dir, "hf"), NULL, NULL);
-            back = distance(from, in(dir, "hf"));
-        }
+        convert(in(dir, "a.gguf"), in(dir, "hf"), NULL, NULL);
+        double there = distance(from, in(dir, "a.gguf")), back = distance(from, in(dir, "hf"));
         print_message("%s: %g %g\n", cases[i], there, back);
         /* norms stored as w - 1 are rounded on the way back, decay rates pass through exp and log */
         assert_true(there < 1e-6 && back < 1e-6);
@@ -120,7 +117,7 @@ static void directories_change_type_and_shards(void **state) {
     sluice_convert_params p = sluice_convert_params_default();
     sluice_convert_result r;
     p.dtype = "BF16";
-    p.max_shard_size = 8192;
+    p.max_shard_size = 20000;
     assert_ok(sluice_convert(from, in(dir, "bf"), &p, &r, NULL));
     assert_true(sluice__is_file(in(dir, "bf/model.safetensors.index.json")));
     assert_false(sluice__is_file(in(dir, "bf/model.safetensors")));
@@ -130,6 +127,11 @@ static void directories_change_type_and_shards(void **state) {
     json_t *dtype = json_object_get(config, "torch_dtype");
     assert_string_equal(json_string_value(dtype ? dtype : json_object_get(config, "dtype")), "bfloat16");
     json_decref(config);
+    sluice_error err = {0};
+    p.max_shard_size = 1000; /* the embedding alone has 16384 */
+    assert_int_equal(sluice_convert(from, in(dir, "tiny"), &p, NULL, &err), SLUICE_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "alone has"));
+    assert_false(sluice__is_dir(in(dir, "tiny")));
     const char *bin = test_reference("models/paper_headwise_g2_bin");
     if (!bin) return;
     convert(bin, in(dir, "safe"), NULL, NULL);
@@ -214,10 +216,116 @@ static void metadata_survive(void **state) {
     sluice__gguf_close(b);
 }
 
+/* ---- the neutral layer ---- */
+
+/* A gated model of ours as a directory that transformers opens. */
+static void make_gated(const char *dir, const char *granularity) {
+    char text[500];
+    sluice_config config;
+    sluice_model *m;
+    snprintf(text, sizeof text,
+             "{\"vocab_size\": 61, \"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2, "
+             "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8, \"use_qk_norm\": true, "
+             "\"gate_position\": \"sdpa\", \"gate_granularity\": \"%s\", \"initializer_range\": 0.3}",
+             granularity);
+    assert_ok(sluice_config_parse(&config, text, "config", NULL));
+    assert_ok(sluice_model_new(&m, &config, 7, NULL));
+    assert_ok(sluice__make_dirs(dir, NULL));
+    assert_ok(sluice_model_save(m, dir, SLUICE_SAVE_AUTO, NULL));
+    sluice_model_free(m);
+    sluice_config_free(&config);
+}
+
+static void assert_same_model(const char *a, const char *b) {
+    sluice_model *x, *y;
+    sluice_load_params load = sluice_load_params_default();
+    assert_ok(sluice_model_load(&x, a, &load, NULL));
+    assert_ok(sluice_model_load(&y, b, &load, NULL));
+    json_t *is = sluice__config_to_json(sluice_model_config(x), &sluice__target_native),
+           *was = sluice__config_to_json(sluice_model_config(y), &sluice__target_native);
+    static const char *const unknown_to_gguf[] = {"initializer_range", "bos_token_id", "eos_token_id", "pad_token_id"};
+    for (int i = 0; i < 4; i++) json_object_del(is, unknown_to_gguf[i]), json_object_del(was, unknown_to_gguf[i]);
+    char *as_text = json_dumps(is, 0), *was_text = json_dumps(was, 0);
+    assert_string_equal(as_text, was_text);
+    assert_int_equal(sluice_model_num_tensors(x), sluice_model_num_tensors(y));
+    for (int i = 0; i < sluice_model_num_tensors(x); i++) {
+        sluice_tensor_info t = sluice_model_tensor(x, i), u = sluice_model_tensor(y, i);
+        assert_string_equal(t.name, u.name);
+        assert_memory_equal(t.data, u.data, (size_t)t.count * sizeof *t.data);
+    }
+    free(as_text);
+    free(was_text);
+    json_decref(is);
+    json_decref(was);
+    sluice_model_free(x);
+    sluice_model_free(y);
+}
+
+/* llama.cpp wants a recurrent layer: the file has one that adds nothing, and reading gives the model without it. */
+static void gated_models_get_a_neutral_layer(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"headwise", "elementwise"};
+    for (int i = 0; i < 2; i++) {
+        const char *dir = test_temp_dir();
+        sluice__gguf *g;
+        int64_t blocks, block;
+        make_gated(in(dir, "m"), kinds[i]);
+        convert(in(dir, "m"), in(dir, "m.gguf"), NULL, NULL);
+        assert_ok(sluice__gguf_open(&g, in(dir, "m.gguf"), NULL));
+        assert_true(sluice__gguf_integer(sluice__gguf_find(g, "qwen35.block_count"), &blocks) && blocks == 3);
+        assert_true(sluice__gguf_integer(sluice__gguf_find(g, "sluice.neutral_layer"), &block) && block == 2);
+        assert_non_null(sluice__gguf_find_tensor(g, "blk.2.ssm_out.weight"));
+        sluice__gguf_close(g);
+        assert_same_model(in(dir, "m"), in(dir, "m.gguf"));
+        convert(in(dir, "m.gguf"), in(dir, "hf"), NULL, NULL);
+        assert_same_model(in(dir, "m"), in(dir, "hf"));
+        convert(in(dir, "m.gguf"), in(dir, "q.gguf"), "Q4_0", NULL); /* zeros stay zeros */
+        assert_true(distance(in(dir, "m"), in(dir, "q.gguf")) < 0.7);
+    }
+}
+
+/* Where a tensor's bytes lie in the file: the last one ends with it, but for padding to 32. */
+static size_t offset_of(const sluice__gguf *g, const char *name, size_t size) {
+    const sluice__gguf_tensor *t = sluice__gguf_find_tensor(g, name), *last = t;
+    for (int i = 0; i < sluice__gguf_num_tensors(g); i++)
+        if (sluice__gguf_tensor_at(g, i)->data > last->data) last = sluice__gguf_tensor_at(g, i);
+    size_t end = ((size_t)sluice__dtype_bytes(last->dtype, last->count) + 31) / 32 * 32;
+    return size - end - (size_t)(last->data - t->data);
+}
+
+/* The key is not believed: a layer that adds something is not left out. */
+static void a_false_neutral_layer_is_refused(void **state) {
+    (void)state;
+    static const char key[] = "sluice.neutral_layer";
+    static const char *const outputs[] = {"blk.2.ssm_out.weight", "blk.2.ffn_down.weight"};
+    const char *dir = test_temp_dir();
+    char *bytes;
+    size_t size;
+    sluice__gguf *g;
+    make_gated(in(dir, "m"), "headwise");
+    convert(in(dir, "m"), in(dir, "m.gguf"), NULL, NULL);
+    assert_ok(sluice__read_file(&bytes, &size, in(dir, "m.gguf"), 1 << 24, NULL));
+    assert_ok(sluice__gguf_open(&g, in(dir, "m.gguf"), NULL));
+    for (int i = 0; i < 3; i++) {
+        sluice_error err = {0};
+        sluice_model *m;
+        char *at = i < 2 ? bytes + offset_of(g, outputs[i], size) : (char *)memmem(bytes, size, key, strlen(key)) + strlen(key) + 4;
+        char was = *at;
+        *at = 1;
+        assert_ok(sluice__write_file(in(dir, "x.gguf"), bytes, size, NULL));
+        assert_int_not_equal(sluice_model_load(&m, in(dir, "x.gguf"), NULL, &err), SLUICE_OK);
+        if (!strstr(err.message, i < 2 ? outputs[i] : key)) fail_msg("%s", err.message);
+        *at = was;
+    }
+    sluice__gguf_close(g);
+    sluice__free(bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fp32_round_trips_are_exact),        cmocka_unit_test(types_lose_what_they_must),
         cmocka_unit_test(directories_change_type_and_shards), cmocka_unit_test(overrides_choose_types),
-        cmocka_unit_test(what_cannot_be_written_is_refused), cmocka_unit_test(metadata_survive)};
+        cmocka_unit_test(what_cannot_be_written_is_refused), cmocka_unit_test(metadata_survive),
+        cmocka_unit_test(gated_models_get_a_neutral_layer),  cmocka_unit_test(a_false_neutral_layer_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
