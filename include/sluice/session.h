@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session is one growing sequence on a model, or several that take turns: it owns the KV caches and all scratch. The model
+/* A session is one growing sequence on a model, or several that go on together: it owns the KV caches and all scratch. The model
  * is shared and must outlive it. Any split of a prompt over several calls gives the same logits (docs/numerics.md states the
  * tolerance). */
 #ifndef SLUICE_SESSION_H
@@ -52,6 +52,19 @@ sluice_status sluice_session_reuse(sluice_session *session, const int32_t *ids, 
 int64_t sluice_session_cache_bytes(const sluice_config *config, const sluice_session_params *params);
 
 /* ---- several sequences ---- */
+/* Tokens for one of them. */
+typedef struct sluice_batch_item {
+    int sequence;
+    const int32_t *ids; /* [n], n >= 1 */
+    int64_t n;
+    float *logits;      /* [vocab_size] of the last one, or NULL */
+} sluice_batch_item;
+/* sluice_session_eval for several sequences, no two items for the same one: the tokens of all go through the model together
+ * (up to prefill_chunk, or one each if that is more, in a pass), so that weights are read once for all; a prompt may go
+ * beside single tokens of others. What a sequence gets is what it would get alone, within the tolerance of
+ * docs/numerics.md. On failure nothing is appended to any. */
+sluice_status sluice_session_eval_batch(sluice_session *session, const sluice_batch_item *items, int count,
+                                        sluice_error *err);
 /* Every other function is about the selected sequence; number 0 is at first. */
 sluice_status sluice_session_select(sluice_session *session, int sequence, sluice_error *err);
 /* The selected sequence becomes a copy of number `from`, states of linear attention included. */

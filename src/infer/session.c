@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: the cache grows with the sequence (doubling up to the capacity, so that a large max_position_embeddings costs
- * nothing until it is used); prompts run in chunks through the one forward pass. States of linear attention cannot go
- * back: a session that was cut evaluates what it kept once more, when it goes on. */
+ * nothing until it is used); prompts run in chunks through the one forward pass, tokens of several sequences side by side.
+ * States of linear attention cannot go back: a session that was cut evaluates what it kept once more, when it goes on. */
 #include "infer/session.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -46,17 +46,19 @@ static sluice_status check_params(const sluice_session_params *p, sluice_error *
     return SLUICE_OK;
 }
 
-sluice_status sluice__session_begin(sluice_session *s, int capacity, sluice_error *err) {
-    if (s->cache) return SLUICE_OK;
-    SLUICE__TRY(sluice__cache_new_typed(&s->cache, s->model, 1, capacity, s->dtype, err));
-    s->ids = sluice__calloc((size_t)capacity, sizeof *s->ids, SLUICE__MEM_OTHER);
-    if (s->ids) return SLUICE_OK;
-    sluice__cache_free(s->cache);
-    s->cache = NULL;
-    return sluice__no_memory(err, (size_t)capacity * sizeof *s->ids, "a session");
-}
-
 static int first_capacity(const sluice_session *s) { return s->capacity < FIRST_CAPACITY ? s->capacity : FIRST_CAPACITY; }
+
+/* Puts a fresh cache and an empty list of ids where there is none. */
+static sluice_status begin(const sluice_session *s, sluice__sequence *q, sluice_error *err) {
+    int capacity = first_capacity(s);
+    if (q->cache) return SLUICE_OK;
+    SLUICE__TRY(sluice__cache_new_typed(&q->cache, s->model, 1, capacity, s->dtype, err));
+    q->ids = sluice__calloc((size_t)capacity, sizeof *q->ids, SLUICE__MEM_OTHER);
+    if (q->ids) return SLUICE_OK;
+    sluice__cache_free(q->cache);
+    q->cache = NULL;
+    return sluice__no_memory(err, (size_t)capacity * sizeof *q->ids, "a session");
+}
 
 void sluice_check_tokenizer(const sluice_model *model, const sluice_tokenizer *tokenizer) {
     int rows = sluice_model_config(model)->vocab_size, ids = sluice_tokenizer_vocab_size(tokenizer);
@@ -84,9 +86,14 @@ sluice_status sluice_session_new(sluice_session **out, const sluice_model *model
     *s = (sluice_session){.model = model, .capacity = p.capacity, .chunk = p.prefill_chunk, .dtype = p.cache_dtype,
                           .num_sequences = p.num_sequences};
     sluice_status st;
-    s->others = sluice__calloc((size_t)p.num_sequences, sizeof *s->others, SLUICE__MEM_OTHER);
-    if (!s->others) SLUICE__TRY_GOTO(sluice__no_memory(err, (size_t)p.num_sequences * sizeof *s->others, "a session"), fail);
-    SLUICE__TRY_GOTO(sluice__session_begin(s, first_capacity(s), err), fail);
+    size_t count = (size_t)p.num_sequences;
+    s->sequences = sluice__calloc(count, sizeof *s->sequences, SLUICE__MEM_OTHER);
+    s->pending = sluice__calloc(count, sizeof *s->pending, SLUICE__MEM_OTHER);
+    s->segments = sluice__calloc(count, sizeof *s->segments, SLUICE__MEM_OTHER);
+    if (!s->sequences || !s->pending || !s->segments)
+        SLUICE__TRY_GOTO(sluice__no_memory(err, count * sizeof *s->segments, "a session"), fail);
+    s->now = s->sequences;
+    SLUICE__TRY_GOTO(begin(s, s->now, err), fail);
     SLUICE__TRY_GOTO(sluice__workspace_new(&s->one, model, 1, 1, SLUICE__INFER, err), fail);
     *out = s;
     return SLUICE_OK;
@@ -97,17 +104,16 @@ fail:
 
 void sluice_session_free(sluice_session *s) {
     if (!s) return;
-    for (int i = 0; s->others && i < s->num_sequences; i++) {
-        sluice__cache_free(s->others[i].cache);
-        sluice__free(s->others[i].ids);
-        sluice__free(s->others[i].origins);
+    for (int i = 0; s->sequences && i < s->num_sequences; i++) {
+        sluice__cache_free(s->sequences[i].cache);
+        sluice__free(s->sequences[i].ids);
+        sluice__free(s->sequences[i].origins);
     }
-    sluice__free(s->others);
-    sluice__cache_free(s->cache);
+    sluice__free(s->sequences);
+    sluice__free(s->pending);
+    sluice__free(s->segments);
     sluice__workspace_free(s->one);
     sluice__workspace_free(s->many);
-    sluice__free(s->ids);
-    sluice__free(s->origins);
     sluice__free(s);
 }
 
@@ -115,87 +121,158 @@ const sluice_model *sluice_session_model(const sluice_session *s) {
     return s->model;
 }
 
-int sluice_session_length(const sluice_session *s) {
-    return sluice__cache_length(s->cache);
-}
+int sluice_session_length(const sluice_session *s) { return sluice__cache_length(s->now->cache); }
 
 int sluice_session_capacity(const sluice_session *s) {
     return s->capacity;
+}
+
+static void cut_origins(sluice__sequence *q, int length) {
+    while (q->num_origins && q->origins[q->num_origins - 1].length > length) q->num_origins--;
+}
+
+void sluice__session_cut_origins(sluice_session *s, int length) { cut_origins(s->now, length); }
+
+static void truncate(sluice__sequence *q, int length) {
+    sluice__cache_truncate(q->cache, length);
+    cut_origins(q, length);
 }
 
 sluice_status sluice_session_truncate(sluice_session *s, int length, sluice_error *err) {
     if (length < 0 || length > sluice_session_length(s))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "length: found %d, expected 0..%d", length,
                             sluice_session_length(s));
-    sluice__cache_truncate(s->cache, length);
-    sluice__session_cut_origins(s, length);
+    truncate(s->now, length);
     return SLUICE_OK;
 }
 
 bool sluice__session_add_origin(sluice_session *s, uint64_t snapshot, int length) {
-    if (s->num_origins == s->origins_room) {
-        int room = s->origins_room ? 2 * s->origins_room : 8;
-        sluice__origin *more = sluice__realloc(s->origins, (size_t)room, sizeof *more, SLUICE__MEM_OTHER);
+    sluice__sequence *q = s->now;
+    if (q->num_origins == q->origins_room) {
+        int room = q->origins_room ? 2 * q->origins_room : 8;
+        sluice__origin *more = sluice__realloc(q->origins, (size_t)room, sizeof *more, SLUICE__MEM_OTHER);
         if (!more) return false;
-        s->origins = more;
-        s->origins_room = room;
+        q->origins = more;
+        q->origins_room = room;
     }
-    s->origins[s->num_origins++] = (sluice__origin){snapshot, length};
+    q->origins[q->num_origins++] = (sluice__origin){snapshot, length};
     return true;
 }
 
-void sluice__session_cut_origins(sluice_session *s, int length) {
-    while (s->num_origins && s->origins[s->num_origins - 1].length > length) s->num_origins--;
-}
-
-static sluice_status check_ids(const sluice_session *s, const int32_t *ids, int64_t n, sluice_error *err) {
-    int vocab = sluice_model_config(s->model)->vocab_size, length = sluice_session_length(s);
-    if (n < 1) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "tokens: found %lld, expected at least 1", (long long)n);
-    if (n > s->capacity - length)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%lld tokens behind %d do not fit the context of %d",
-                            (long long)n, length, s->capacity);
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= vocab)
-            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "token %lld: found id %d, expected 0..%d", (long long)i,
-                                ids[i], vocab - 1);
-    return SLUICE_OK;
-}
-
-sluice_status sluice__session_reserve(sluice_session *s, int need, sluice_error *err) {
-    int now = sluice__cache_capacity(s->cache);
+static sluice_status reserve(const sluice_session *s, sluice__sequence *q, int need, sluice_error *err) {
+    int now = sluice__cache_capacity(q->cache);
     if (need <= now) return SLUICE_OK;
     int64_t wanted = (int64_t)now * 2 > need ? (int64_t)now * 2 : need;
     int room = (int)(wanted < s->capacity ? wanted : s->capacity);
-    int32_t *ids = sluice__realloc(s->ids, (size_t)room, sizeof *ids, SLUICE__MEM_OTHER);
+    int32_t *ids = sluice__realloc(q->ids, (size_t)room, sizeof *ids, SLUICE__MEM_OTHER);
     if (!ids) return sluice__no_memory(err, (size_t)room * sizeof *ids, "a session");
-    s->ids = ids;
-    return sluice__cache_grow(&s->cache, room, err);
+    q->ids = ids;
+    return sluice__cache_grow(&q->cache, room, err);
 }
 
-/* Appends tokens for which there is room. */
-static sluice_status feed(sluice_session *s, const int32_t *ids, int64_t n, float *logits, sluice_error *err) {
-    if (n > 1 && !s->many)
-        SLUICE__TRY(sluice__workspace_new(&s->many, s->model, 1, s->chunk, SLUICE__INFER, err));
-    for (int64_t at = 0; at < n;) {
-        int64_t left = n - at, take = left < s->chunk ? left : s->chunk;
-        sluice__input in = {.batch = 1, .seq_len = (int)take, .ids = ids + at};
-        bool wanted = at + take == n && logits;
-        SLUICE__TRY(sluice__forward(s->model, take == 1 ? s->one : s->many, &in, s->cache, NULL,
-                                    wanted ? SLUICE__LOGITS_LAST : SLUICE__LOGITS_NONE, logits, err));
-        at += take;
+sluice_status sluice__session_reserve(sluice_session *s, int need, sluice_error *err) {
+    return reserve(s, s->now, need, err);
+}
+
+/* ---- evaluation ---- */
+
+static sluice_status check_sequence(const sluice_session *s, int sequence, sluice_error *err) {
+    if (sequence >= 0 && sequence < s->num_sequences) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "sequence: found %d, expected 0..%d", sequence, s->num_sequences - 1);
+}
+
+static sluice_status check_item(const sluice_session *s, const sluice_batch_item *item, sluice_error *err) {
+    SLUICE__TRY(check_sequence(s, item->sequence, err));
+    const sluice__sequence *q = &s->sequences[item->sequence];
+    int vocab = sluice_model_config(s->model)->vocab_size, length = q->cache ? sluice__cache_length(q->cache) : 0;
+    if (item->n < 1)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "tokens: found %lld, expected at least 1", (long long)item->n);
+    if (item->n > s->capacity - length)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%lld tokens behind %d do not fit the context of %d",
+                            (long long)item->n, length, s->capacity);
+    for (int64_t i = 0; i < item->n; i++)
+        if (item->ids[i] < 0 || item->ids[i] >= vocab)
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "token %lld: found id %d, expected 0..%d", (long long)i,
+                                item->ids[i], vocab - 1);
+    return SLUICE_OK;
+}
+
+/* Two items for one sequence are found by way of the pending list, which is free yet. */
+static sluice_status check_items(const sluice_session *s, const sluice_batch_item *items, int count, sluice_error *err) {
+    if (count < 1 || count > s->num_sequences)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "items: found %d, expected 1..%d", count, s->num_sequences);
+    memset(s->pending, 0, (size_t)s->num_sequences * sizeof *s->pending);
+    for (int i = 0; i < count; i++) {
+        SLUICE__TRY(check_item(s, &items[i], err));
+        if (s->pending[items[i].sequence].n++)
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "item %d: sequence %d is there already; put its tokens together", i,
+                                items[i].sequence);
     }
     return SLUICE_OK;
 }
 
-/* Brings states that stand elsewhere to the end of what is held. On failure the session is empty. */
-static sluice_status make_whole(sluice_session *s, sluice_error *err) {
-    int length = sluice_session_length(s);
-    if (sluice__cache_is_whole(s->cache)) return SLUICE_OK;
-    sluice__cache_truncate(s->cache, 0);
-    sluice__session_cut_origins(s, 0);
-    sluice_status st = feed(s, s->ids, length, NULL, err);
-    if (st != SLUICE_OK) sluice__cache_truncate(s->cache, 0);
+/* Tokens of one pass, all sequences together. */
+static int pass_rows(const sluice_session *s) { return s->chunk > s->num_sequences ? s->chunk : s->num_sequences; }
+
+static sluice_status workspace_for(sluice_session *s, int64_t rows, sluice__workspace **out, sluice_error *err) {
+    if (rows > 1 && !s->many)
+        SLUICE__TRY(sluice__workspace_new(&s->many, s->model, 1, pass_rows(s), SLUICE__INFER, err));
+    *out = rows > 1 ? s->many : s->one;
+    return SLUICE_OK;
+}
+
+/* One pass over as much as fits of what is pending. *left: tokens that remain. */
+static sluice_status feed_once(sluice_session *s, int count, int64_t *left, sluice_error *err) {
+    int64_t room = pass_rows(s), rows = 0;
+    int segments = 0;
+    for (int i = 0; i < count && rows < room; i++) {
+        sluice__pending *p = &s->pending[i];
+        int64_t take = p->n < s->chunk ? p->n : s->chunk;
+        if (take > room - rows) take = room - rows;
+        if (!take) continue;
+        s->segments[segments++] = (sluice__segment){.in = {.batch = 1, .seq_len = (int)take, .ids = p->ids},
+                                                    .cache = p->sequence->cache,
+                                                    .logits = take == p->n ? p->logits : NULL};
+        rows += take;
+        p->ids += take;
+        p->n -= take;
+    }
+    sluice__workspace *ws;
+    *left -= rows;
+    SLUICE__TRY(workspace_for(s, rows, &ws, err));
+    return sluice__forward_segments(s->model, ws, s->segments, segments, NULL, SLUICE__LOGITS_LAST, err);
+}
+
+/* Appends what is pending, for which there is room, to the caches. */
+static sluice_status feed(sluice_session *s, int count, sluice_error *err) {
+    int64_t left = 0;
+    for (int i = 0; i < count; i++) left += s->pending[i].n;
+    while (left) SLUICE__TRY(feed_once(s, count, &left, err));
+    return SLUICE_OK;
+}
+
+/* Evaluates the first `length` ids of an empty sequence. On failure it stays empty. */
+static sluice_status refill(sluice_session *s, sluice__sequence *q, int length, sluice_error *err) {
+    s->pending[0] = (sluice__pending){.sequence = q, .ids = q->ids, .n = length};
+    sluice_status st = feed(s, 1, err);
+    if (st != SLUICE_OK) truncate(q, 0);
     return st;
+}
+
+/* Brings states that stand elsewhere to the end of what is held. On failure the sequence is empty. */
+static sluice_status make_whole(sluice_session *s, sluice__sequence *q, sluice_error *err) {
+    int length = sluice__cache_length(q->cache);
+    if (sluice__cache_is_whole(q->cache)) return SLUICE_OK;
+    truncate(q, 0);
+    return refill(s, q, length, err);
+}
+
+/* Room and states for what an item appends. */
+static sluice_status prepare(sluice_session *s, const sluice_batch_item *item, sluice_error *err) {
+    sluice__sequence *q = &s->sequences[item->sequence];
+    SLUICE__TRY(begin(s, q, err));
+    SLUICE__TRY(reserve(s, q, sluice__cache_length(q->cache) + (int)item->n, err));
+    return make_whole(s, q, err);
 }
 
 /* Says once which weights spoil the results, if they do. */
@@ -205,27 +282,38 @@ static void check_logits(sluice_session *s, const float *logits) {
     sluice__model_blame(s->model, "logits");
 }
 
-sluice_status sluice_session_eval(sluice_session *s, const int32_t *ids, int64_t n, float *logits,
-                                  sluice_error *err) {
-    SLUICE__TRY(check_ids(s, ids, n, err));
-    int before = sluice_session_length(s);
-    SLUICE__TRY(sluice__session_reserve(s, before + (int)n, err));
-    SLUICE__TRY(make_whole(s, err));
-    sluice_status st = feed(s, ids, n, logits, err);
-    if (st == SLUICE_OK) memcpy(s->ids + before, ids, (size_t)n * sizeof *ids);
-    else sluice__cache_truncate(s->cache, before);
-    if (st == SLUICE_OK && logits) check_logits(s, logits);
+sluice_status sluice_session_eval_batch(sluice_session *s, const sluice_batch_item *items, int count, sluice_error *err) {
+    SLUICE__TRY(check_items(s, items, count, err));
+    for (int i = 0; i < count; i++) SLUICE__TRY(prepare(s, &items[i], err));
+    for (int i = 0; i < count; i++) {
+        sluice__sequence *q = &s->sequences[items[i].sequence];
+        s->pending[i] = (sluice__pending){q, items[i].ids, items[i].n, items[i].logits, sluice__cache_length(q->cache)};
+    }
+    sluice_status st = feed(s, count, err);
+    for (int i = 0; i < count; i++) {
+        const sluice__pending *p = &s->pending[i];
+        if (st == SLUICE_OK) memcpy(p->sequence->ids + p->before, items[i].ids, (size_t)items[i].n * sizeof *items[i].ids);
+        else truncate(p->sequence, p->before);
+        if (st == SLUICE_OK && items[i].logits) check_logits(s, items[i].logits);
+    }
     return st;
 }
 
-const int32_t *sluice_session_ids(const sluice_session *s) { return s->ids; }
+sluice_status sluice_session_eval(sluice_session *s, const int32_t *ids, int64_t n, float *logits,
+                                  sluice_error *err) {
+    const sluice_batch_item item = {(int)(s->now - s->sequences), ids, n, logits};
+    return sluice_session_eval_batch(s, &item, 1, err);
+}
+
+const int32_t *sluice_session_ids(const sluice_session *s) { return s->now->ids; }
 
 sluice_status sluice_session_reuse(sluice_session *s, const int32_t *ids, int64_t n, int64_t *kept, sluice_error *err) {
+    const sluice__sequence *q = s->now;
     int64_t held = sluice_session_length(s), same = 0;
     if (n < 1) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "tokens: found %lld, expected at least 1", (long long)n);
-    while (same < held && same < n - 1 && ids[same] == s->ids[same]) same++;
-    bool stateful = sluice__cache_state_bytes(s->cache) > 0;
-    if (stateful && (same < held || !sluice__cache_is_whole(s->cache))) same = 0; /* states cannot go back */
+    while (same < held && same < n - 1 && ids[same] == q->ids[same]) same++;
+    bool stateful = sluice__cache_state_bytes(q->cache) > 0;
+    if (stateful && (same < held || !sluice__cache_is_whole(q->cache))) same = 0; /* states cannot go back */
     *kept = same;
     return sluice_session_truncate(s, (int)same, err);
 }
@@ -233,40 +321,23 @@ sluice_status sluice_session_reuse(sluice_session *s, const int32_t *ids, int64_
 /* ---- several sequences ---- */
 
 sluice_status sluice_session_select(sluice_session *s, int sequence, sluice_error *err) {
-    if (sequence < 0 || sequence >= s->num_sequences)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "sequence: found %d, expected 0..%d", sequence, s->num_sequences - 1);
-    if (sequence == s->selected) return SLUICE_OK;
-    sluice__sequence before = {s->cache, s->ids, s->origins, s->num_origins, s->origins_room}, *now = &s->others[sequence];
-    s->cache = now->cache;
-    s->ids = now->ids;
-    sluice_status st = sluice__session_begin(s, first_capacity(s), err);
-    if (st != SLUICE_OK) {
-        s->cache = before.cache;
-        s->ids = before.ids;
-        return st;
-    }
-    s->origins = now->origins;
-    s->num_origins = now->num_origins;
-    s->origins_room = now->origins_room;
-    *now = (sluice__sequence){0};
-    s->others[s->selected] = before;
-    s->selected = sequence;
+    SLUICE__TRY(check_sequence(s, sequence, err));
+    SLUICE__TRY(begin(s, &s->sequences[sequence], err));
+    s->now = &s->sequences[sequence];
     return SLUICE_OK;
 }
 
 sluice_status sluice_session_copy(sluice_session *s, int from, sluice_error *err) {
-    if (from < 0 || from >= s->num_sequences)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "sequence: found %d, expected 0..%d", from, s->num_sequences - 1);
-    const sluice__sequence *source = &s->others[from];
-    if (from == s->selected) return SLUICE_OK;
+    SLUICE__TRY(check_sequence(s, from, err));
+    const sluice__sequence *source = &s->sequences[from];
+    sluice__sequence *to = s->now;
+    if (source == to) return SLUICE_OK;
     int length = source->cache ? sluice__cache_length(source->cache) : 0;
-    bool whole = !source->cache || sluice__cache_is_whole(source->cache);
-    sluice__cache_truncate(s->cache, 0);
-    sluice__session_cut_origins(s, 0);
+    truncate(to, 0);
     if (!length) return SLUICE_OK;
-    SLUICE__TRY(sluice__session_reserve(s, length, err));
-    memcpy(s->ids, source->ids, (size_t)length * sizeof *s->ids);
-    if (!whole) return feed(s, s->ids, length, NULL, err);
-    sluice__cache_copy(s->cache, source->cache);
+    SLUICE__TRY(reserve(s, to, length, err));
+    memcpy(to->ids, source->ids, (size_t)length * sizeof *to->ids);
+    if (!sluice__cache_is_whole(source->cache)) return refill(s, to, length, err);
+    sluice__cache_copy(to->cache, source->cache);
     return SLUICE_OK;
 }

@@ -11,31 +11,35 @@ typedef struct sluice__origin {
     int length;
 } sluice__origin;
 
-/* A sequence that is not selected. cache NULL: never was. */
+/* cache NULL: was never selected nor evaluated. */
 typedef struct sluice__sequence {
     sluice__cache *cache;
-    int32_t *ids;
-    sluice__origin *origins;
+    int32_t *ids;           /* [capacity of the cache] of the tokens it holds */
+    sluice__origin *origins; /* [num_origins] in order of length */
     int num_origins, origins_room;
 } sluice__sequence;
+
+/* What one sequence has still to evaluate. */
+typedef struct sluice__pending {
+    sluice__sequence *sequence;
+    const int32_t *ids;
+    int64_t n;
+    float *logits;
+    int before; /* its length at first */
+} sluice__pending;
 
 struct sluice_session {
     const sluice_model *model;
     int capacity, chunk;
     sluice_kv_dtype dtype;
     sluice__workspace *one, *many; /* for a single token; for a chunk, made when first needed */
-    sluice__sequence *others;      /* [num_sequences]; the entry of the selected one is empty */
-    int num_sequences, selected;
+    sluice__sequence *sequences;   /* [num_sequences] */
+    int num_sequences;
+    sluice__sequence *now;         /* the selected one */
+    sluice__pending *pending;      /* [num_sequences], for the call at hand */
+    sluice__segment *segments;     /* [num_sequences] */
     bool blamed;                   /* it was said that logits are not numbers */
-    /* of the selected sequence */
-    sluice__cache *cache;
-    int32_t *ids;                  /* [capacity of the cache] of the tokens it holds */
-    sluice__origin *origins;       /* [num_origins] in order of length */
-    int num_origins, origins_room;
 };
-
-/* Puts a fresh cache of `capacity` and an empty list of ids where there is none. */
-sluice_status sluice__session_begin(sluice_session *s, int capacity, sluice_error *err);
 
 /* Room for `need` tokens. */
 sluice_status sluice__session_reserve(sluice_session *s, int need, sluice_error *err);

@@ -113,15 +113,15 @@ static void put(writer *w, const void *data, size_t size) {
 }
 
 sluice_status sluice_session_save(const sluice_session *s, const char *path, const char *note, sluice_error *err) {
-    if (!sluice__cache_is_whole(s->cache))
+    if (!sluice__cache_is_whole(s->now->cache))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: the session was cut and has evaluated nothing since", path);
     size_t length = (size_t)sluice_session_length(s);
     head h = {.version = VERSION,
               .dtype = (uint32_t)s->dtype,
               .length = length,
               .note = note ? strlen(note) : 0,
-              .token_bytes = sluice__cache_token_bytes(s->cache),
-              .state_bytes = sluice__cache_state_bytes(s->cache)};
+              .token_bytes = sluice__cache_token_bytes(s->now->cache),
+              .state_bytes = sluice__cache_state_bytes(s->now->cache)};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     if (h.note > MAX_NOTE)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: a note of %llu bytes", path, (unsigned long long)h.note);
@@ -129,13 +129,13 @@ sluice_status sluice_session_save(const sluice_session *s, const char *path, con
     size_t tokens = length * h.token_bytes, states = h.state_bytes;
     char *bytes = sluice__calloc(tokens + states + 1, 1, SLUICE__MEM_CACHE);
     if (!bytes) return sluice__no_memory(err, tokens + states, "the session's file");
-    if (length) sluice__cache_get_tokens(s->cache, 0, (int)length, bytes);
-    if (states) sluice__cache_get_states(s->cache, bytes + tokens);
+    if (length) sluice__cache_get_tokens(s->now->cache, 0, (int)length, bytes);
+    if (states) sluice__cache_get_states(s->now->cache, bytes + tokens);
     writer w = {.hash = 1};
     sluice_status st = sluice__atomic_open(&w.file, path, err);
     if (st == SLUICE_OK) {
         put(&w, &h, sizeof h);
-        put(&w, s->ids, length * sizeof *s->ids);
+        put(&w, s->now->ids, length * sizeof *s->now->ids);
         put(&w, note ? note : "", h.note);
         put(&w, bytes, tokens);
         put(&w, bytes + tokens, states);
@@ -175,7 +175,7 @@ static sluice_status find_parts(parts *p, const sluice_session *s, const sluice_
     if (h->length > (uint64_t)s->capacity)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: %llu tokens do not fit the context of %d", path,
                             (unsigned long long)h->length, s->capacity);
-    if (h->token_bytes != sluice__cache_token_bytes(s->cache) || h->state_bytes != sluice__cache_state_bytes(s->cache))
+    if (h->token_bytes != sluice__cache_token_bytes(s->now->cache) || h->state_bytes != sluice__cache_state_bytes(s->now->cache))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "%s: written for another model (bytes of a token and of states differ)", path);
     size_t tokens = sluice__mul_size((size_t)h->length, (size_t)h->token_bytes);
@@ -218,10 +218,10 @@ static sluice_status take(sluice_session *s, const parts *p, sluice_text *note, 
     SLUICE__TRY(sluice__session_reserve(s, length, err));
     if (note) SLUICE__TRY(sluice__text_add(note, p->note, (size_t)p->h.note, err));
     sluice__session_cut_origins(s, 0);
-    sluice__cache_truncate(s->cache, 0);
-    if (length) memcpy(s->ids, p->ids, (size_t)length * sizeof *s->ids);
-    if (length) sluice__cache_put_tokens(s->cache, 0, length, p->tokens, 0, length);
-    sluice__cache_put_states(s->cache, length, p->h.state_bytes ? p->states : NULL);
+    sluice__cache_truncate(s->now->cache, 0);
+    if (length) memcpy(s->now->ids, p->ids, (size_t)length * sizeof *s->now->ids);
+    if (length) sluice__cache_put_tokens(s->now->cache, 0, length, p->tokens, 0, length);
+    sluice__cache_put_states(s->now->cache, length, p->h.state_bytes ? p->states : NULL);
     return SLUICE_OK;
 }
 

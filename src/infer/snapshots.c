@@ -119,10 +119,10 @@ static bool evict(sluice_snapshots *s, int64_t need, const node *keep) {
 
 /* The longest living snapshot that the session begins with; those that are gone are forgotten. */
 static node *base_of(const sluice_snapshots *s, sluice_session *session) {
-    while (session->num_origins) {
-        node *n = find(s, session->origins[session->num_origins - 1].snapshot);
+    while (session->now->num_origins) {
+        node *n = find(s, session->now->origins[session->now->num_origins - 1].snapshot);
         if (n) return n;
-        session->num_origins--;
+        session->now->num_origins--;
     }
     return NULL;
 }
@@ -131,7 +131,7 @@ static sluice_status new_states(sluice_snapshots *s, const sluice_session *sessi
     if (!s->state_bytes) return SLUICE_OK;
     n->states = sluice__calloc(s->state_bytes, 1, SLUICE__MEM_CACHE);
     if (!n->states) return sluice__no_memory(err, s->state_bytes, "a snapshot");
-    sluice__cache_get_states(session->cache, n->states);
+    sluice__cache_get_states(session->now->cache, n->states);
     n->bytes += (int64_t)s->state_bytes;
     return SLUICE_OK;
 }
@@ -139,7 +139,7 @@ static sluice_status new_states(sluice_snapshots *s, const sluice_session *sessi
 static sluice_status new_node(node **out, sluice_snapshots *s, const sluice_session *session, node *parent,
                               sluice_error *err) {
     int first = parent ? parent->end : 0, end = sluice_session_length(session);
-    size_t count = (size_t)(end - first), bytes = count * sluice__cache_token_bytes(session->cache);
+    size_t count = (size_t)(end - first), bytes = count * sluice__cache_token_bytes(session->now->cache);
     node *n = *out = sluice__calloc(1, sizeof *n, SLUICE__MEM_OTHER);
     if (!n) return sluice__no_memory(err, sizeof *n, "a snapshot");
     *n = (node){.parent = parent, .first = first, .end = end};
@@ -147,8 +147,8 @@ static sluice_status new_node(node **out, sluice_snapshots *s, const sluice_sess
     n->ids = sluice__calloc(count, sizeof *n->ids, SLUICE__MEM_OTHER);
     n->tokens = sluice__calloc(bytes ? bytes : 1, 1, SLUICE__MEM_CACHE);
     if (!n->ids || !n->tokens) return sluice__no_memory(err, (size_t)n->bytes, "a snapshot");
-    memcpy(n->ids, session->ids + first, count * sizeof *n->ids);
-    sluice__cache_get_tokens(session->cache, first, (int)count, n->tokens);
+    memcpy(n->ids, session->now->ids + first, count * sizeof *n->ids);
+    sluice__cache_get_tokens(session->now->cache, first, (int)count, n->tokens);
     return new_states(s, session, n, err);
 }
 
@@ -189,7 +189,7 @@ static sluice_status check_session(const sluice_snapshots *s, const sluice_sessi
 sluice_status sluice_snapshots_keep(sluice_snapshots *s, sluice_session *session, sluice_error *err) {
     SLUICE__TRY(check_session(s, session, err));
     int length = sluice_session_length(session);
-    if (!length || !sluice__cache_is_whole(session->cache))
+    if (!length || !sluice__cache_is_whole(session->now->cache))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, length ? "the session was cut and has evaluated nothing since"
                                                              : "the session holds no tokens");
     node *base = base_of(s, session), *n = NULL;
@@ -237,11 +237,11 @@ static node *best(const sluice_snapshots *s, const int32_t *ids, int64_t most, i
 
 /* Tokens at the beginning of the session that are those of n or of an ancestor, bit for bit; other origins go. */
 static int shared(const sluice_snapshots *s, sluice_session *session, const node *n) {
-    while (session->num_origins) {
-        sluice__origin *o = &session->origins[session->num_origins - 1];
+    while (session->now->num_origins) {
+        sluice__origin *o = &session->now->origins[session->now->num_origins - 1];
         const node *origin = find(s, o->snapshot);
         if (origin && is_ancestor(n, origin)) return o->length;
-        session->num_origins--;
+        session->now->num_origins--;
     }
     return 0;
 }
@@ -251,8 +251,8 @@ static void put(sluice_session *session, const node *n, int from, int to) {
     if (n->parent && n->first > from) put(session, n->parent, from, n->first < to ? n->first : to);
     int begin = n->first > from ? n->first : from, end = n->end < to ? n->end : to;
     if (begin >= end) return;
-    sluice__cache_put_tokens(session->cache, begin, end - begin, n->tokens, begin - n->first, n->end - n->first);
-    memcpy(session->ids + begin, n->ids + (begin - n->first), (size_t)(end - begin) * sizeof *n->ids);
+    sluice__cache_put_tokens(session->now->cache, begin, end - begin, n->tokens, begin - n->first, n->end - n->first);
+    memcpy(session->now->ids + begin, n->ids + (begin - n->first), (size_t)(end - begin) * sizeof *n->ids);
     if (end == n->end) sluice__session_add_origin(session, n->id, end); /* without memory: copied once more some day */
 }
 
@@ -262,7 +262,7 @@ static sluice_status restore(sluice_snapshots *s, sluice_session *session, node 
     if (have > length) have = length;
     sluice__session_cut_origins(session, length);
     put(session, n, have, length);
-    sluice__cache_put_states(session->cache, length, n->states);
+    sluice__cache_put_states(session->now->cache, length, n->states);
     n->used = ++s->clock;
     s->stats.resumed++;
     s->stats.tokens_reused += length;
@@ -271,8 +271,8 @@ static sluice_status restore(sluice_snapshots *s, sluice_session *session, node 
 
 /* Tokens of ids that the session can keep as it is. */
 static int own_beginning(const sluice_snapshots *s, const sluice_session *session, const int32_t *ids, int64_t most) {
-    int held = sluice_session_length(session), same = common(session->ids, ids, held < most ? held : most);
-    bool whole = sluice__cache_is_whole(session->cache) && same == held;
+    int held = sluice_session_length(session), same = common(session->now->ids, ids, held < most ? held : most);
+    bool whole = sluice__cache_is_whole(session->now->cache) && same == held;
     return s->state_bytes && !whole ? 0 : same;
 }
 

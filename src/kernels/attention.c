@@ -214,11 +214,33 @@ static sluice_status resolve_outputs(sluice__attention_call *c, sluice_error *er
     return SLUICE_OK;
 }
 
+static sluice_status resolve_forward(sluice__attention_call *c, sluice_error *err) {
+    const sluice_attention_params *p = &c->p;
+    SLUICE__TRY(check_params(p, err));
+    SLUICE__TRY(resolve_query(&c->q, "q", p, false, err));
+    if (!c->typed_k.data) {
+        SLUICE__TRY(resolve_key(&c->k, "k", p, false, err));
+        SLUICE__TRY(resolve_key(&c->v, "v", p, false, err));
+    }
+    SLUICE__TRY(resolve_gate(&c->gate, "gate", p, false, err));
+    return resolve_outputs(c, err);
+}
+
+sluice_status sluice__attention_forward_calls(sluice__attention_call *calls, int count, sluice_error *err) {
+    int longest = 0;
+    for (int i = 0; i < count; i++) {
+        SLUICE__TRY(resolve_forward(&calls[i], err));
+        if (calls[i].p.kv_len > longest) longest = calls[i].p.kv_len;
+    }
+    if (sluice__attention_forward(calls, count) == SLUICE_OK) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_MEMORY, "attention: cannot allocate scratch for kv_len %d", longest);
+}
+
 sluice_status sluice_attention_forward(const sluice_attention_params *p, sluice_strided q,
                                        sluice_strided k, sluice_strided v, sluice_strided gate,
                                        sluice_strided y, sluice_strided o, float *lse,
                                        float *first_share, sluice_error *err) {
-    SLUICE__TRY(check_params(p, err));
+    if (!p) return check_params(p, err);
     sluice__attention_call c = {.p = *p,
                                 .q = q,
                                 .k = k,
@@ -228,27 +250,7 @@ sluice_status sluice_attention_forward(const sluice_attention_params *p, sluice_
                                 .o = o,
                                 .lse = lse,
                                 .first_share = first_share};
-    SLUICE__TRY(resolve_query(&c.q, "q", p, false, err));
-    SLUICE__TRY(resolve_key(&c.k, "k", p, false, err));
-    SLUICE__TRY(resolve_key(&c.v, "v", p, false, err));
-    SLUICE__TRY(resolve_gate(&c.gate, "gate", p, false, err));
-    SLUICE__TRY(resolve_outputs(&c, err));
-    if (sluice__attention_forward(&c) == SLUICE_OK) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_MEMORY, "attention: cannot allocate scratch for kv_len %d",
-                        p->kv_len);
-}
-
-sluice_status sluice__attention_forward_kv(const sluice_attention_params *p, sluice_strided q, const sluice__kv *k,
-                                           const sluice__kv *v, sluice_strided gate, sluice_strided y, sluice_strided o,
-                                           float *lse, float *first_share, sluice_error *err) {
-    SLUICE__TRY(check_params(p, err));
-    sluice__attention_call c = {.p = *p, .q = q, .gate = gate, .y = y, .o = o, .lse = lse, .first_share = first_share,
-                                .typed_k = k, .typed_v = v};
-    SLUICE__TRY(resolve_query(&c.q, "q", p, false, err));
-    SLUICE__TRY(resolve_gate(&c.gate, "gate", p, false, err));
-    SLUICE__TRY(resolve_outputs(&c, err));
-    if (sluice__attention_forward(&c) == SLUICE_OK) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_MEMORY, "attention: cannot allocate scratch for kv_len %d", p->kv_len);
+    return sluice__attention_forward_calls(&c, 1, err);
 }
 
 sluice_status sluice_attention_backward(const sluice_attention_params *p, sluice_strided q,

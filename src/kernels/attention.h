@@ -31,7 +31,7 @@ typedef struct sluice__attention_call {
     sluice_strided dy, dq, dk, dv, dgate; /* backward */
     float *lse, *first_share;             /* [B,H,q_len] or NULL, written by forward */
     const float *lse_saved;               /* backward: what forward wrote */
-    const sluice__kv *typed_k, *typed_v;  /* forward: in place of k and v */
+    sluice__kv typed_k, typed_v;          /* forward: in place of k and v unless data is NULL */
     float *dsinks;                        /* [H] or NULL; added to */
 } sluice__attention_call;
 
@@ -102,14 +102,13 @@ typedef struct sluice__attention_kernels {
 /* Rising order: reference, then every version that `cpu` (SLUICE_CPU_* flags) allows. */
 void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu);
 
-/* The public operator, forward, with keys and values as a session holds them. */
-sluice_status sluice__attention_forward_kv(const sluice_attention_params *p, sluice_strided q, const sluice__kv *k,
-                                           const sluice__kv *v, sluice_strided gate, sluice_strided y, sluice_strided o,
-                                           float *lse, float *first_share, sluice_error *err);
+/* The public operator, forward, for several calls at once (the sequences of one pass), with keys and values as a session
+ * holds them where typed_k is there. Strides of 0 are resolved in place. What a call gives does not depend on the others. */
+sluice_status sluice__attention_forward_calls(sluice__attention_call *calls, int count, sluice_error *err);
 
 /* Drivers. They fail only for want of scratch memory. */
-sluice_status sluice__attention_forward(const sluice__attention_call *c);
+sluice_status sluice__attention_forward(const sluice__attention_call *calls, int count);
 sluice_status sluice__attention_backward(const sluice__attention_call *c);
-struct sluice__work sluice__attention_work_of(const sluice__attention_call *c, bool backward); /* kernels/profile.h */
+struct sluice__work sluice__attention_work_of(const sluice__attention_call *calls, int count, bool backward); /* kernels/profile.h */
 sluice_status sluice__attention_probs(const sluice__attention_call *c, int batch_row, float *probs);
 #endif

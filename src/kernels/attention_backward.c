@@ -71,7 +71,7 @@ static void add_dsinks(const plan *l) {
 }
 
 sluice_status sluice__attention_backward(const sluice__attention_call *c) {
-    SLUICE__SPAN_OF(sluice__attention_work_of(c, true));
+    SLUICE__SPAN_OF(sluice__attention_work_of(c, 1, true));
     const sluice_attention_params *p = &c->p;
     plan l = {.c = c, .stride = (int64_t)sluice__attention_padded((size_t)p->head_dim)};
     sluice__attention_choose(&l.k, sluice_cpu_flags());

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deals the forward pass out to the team: blocks of queries of one head each, independent of each
  * other. A few queries over many keys (decoding) go by key/value head instead, and by ranges of
- * keys when there are fewer heads than threads; the ranges are summed up in order.
+ * keys when there are fewer heads than threads; the ranges are summed up in order. Decoding calls of several sequences are
+ * dealt out together. How a call is cut into ranges depends on that call alone, so what a sequence gets does not depend on
+ * its company.
  *
  * Keys and values that are not fp32 are widened close to where they are used: for decoding one range of one head at a
  * time, by the thread that needs it, so that memory is read in the small form; for blocks of queries one key/value head
  * after the other. */
 #include "kernels/attention.h"
+#include "base/error.h"
 #include "kernels/profile.h"
 #include "kernels/scratch.h"
 #include <omp.h>
@@ -36,10 +39,10 @@ static size_t forward_scratch(const sluice_attention_params *p) {
     return sluice__attention_padded(sluice_cpu_flags() & SLUICE_CPU_AVX2 ? tiles : reference);
 }
 
-/* Threads for `pairs` of queries and keys: 1 inside a parallel region, or when waking others takes
+/* Threads for `work` = pairs of queries and keys times head_dim: 1 inside a parallel region, or when waking others takes
  * longer than the work. */
-static int team_size(const sluice_attention_params *p, int64_t items, double pairs) {
-    double most = 1.0 + pairs * p->head_dim / SLUICE__ATTENTION_GRAIN;
+static int team_size(int64_t items, double work) {
+    double most = 1.0 + work / SLUICE__ATTENTION_GRAIN;
     int64_t team = omp_in_parallel() ? 1 : omp_get_max_threads();
     if (team > items) team = items;
     return (double)team > most ? (int)most : (int)team;
@@ -75,7 +78,7 @@ static int first_key(const sluice_attention_params *p, int b) {
 static sluice_status forward_typed_blocks(const sluice__attention_call *c, const sluice__attention_kernels *k) {
     const sluice_attention_params *p = &c->p;
     int group = p->num_heads / p->num_kv_heads, size = SLUICE__ATTENTION_QUERIES;
-    int blocks = (p->q_len + size - 1) / size, team = team_size(p, (int64_t)group * blocks, (double)group * p->q_len * p->kv_len);
+    int blocks = (p->q_len + size - 1) / size, team = team_size((int64_t)group * blocks, (double)group * p->q_len * p->kv_len * p->head_dim);
     int64_t stride = (int64_t)sluice__attention_padded((size_t)p->head_dim);
     size_t each = forward_scratch(p), rows = (size_t)p->kv_len * (size_t)stride;
     float *scratch = sluice__scratch(each * (size_t)team + 2 * rows);
@@ -85,8 +88,8 @@ static sluice_status forward_typed_blocks(const sluice__attention_call *c, const
         int b = unit / p->num_kv_heads, kv = unit % p->num_kv_heads, first = first_key(p, b);
 #pragma omp parallel for schedule(static) num_threads(team) if (team > 1)
         for (int t = first; t < p->kv_len; t++) {
-            widen(wide_k + (t - first) * stride, stride, c->typed_k, b, kv, t, t + 1, p->head_dim);
-            widen(wide_v + (t - first) * stride, stride, c->typed_v, b, kv, t, t + 1, p->head_dim);
+            widen(wide_k + (t - first) * stride, stride, &c->typed_k, b, kv, t, t + 1, p->head_dim);
+            widen(wide_v + (t - first) * stride, stride, &c->typed_v, b, kv, t, t + 1, p->head_dim);
         }
         sluice__attention_call one = narrowed(c, wide_k, wide_v, stride, first);
 #pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
@@ -104,7 +107,7 @@ static sluice_status forward_blocks(const sluice__attention_call *c,
     const sluice_attention_params *p = &c->p;
     int64_t heads = (int64_t)p->batch * p->num_heads;
     int team =
-        team_size(p, heads * p->q_len, (double)heads * p->q_len * (p->kv_len - p->q_len / 2));
+        team_size(heads * p->q_len, (double)heads * p->q_len * (p->kv_len - p->q_len / 2) * p->head_dim);
     int size = SLUICE__ATTENTION_QUERIES, blocks = (p->q_len + size - 1) / size;
     if (team > 1 && heads * blocks < 8 * team) { /* too few to balance: halve them */
         size /= 2;
@@ -125,31 +128,64 @@ static sluice_status forward_blocks(const sluice__attention_call *c,
     return SLUICE_OK;
 }
 
-/* How decoding is split. */
+/* How the decoding of one call is split. */
 typedef struct decode_plan {
-    int64_t units; /* key/value heads of all batch rows */
+    const sluice__attention_call *call;
+    int64_t first_item, first_unit; /* among those of all calls */
+    int64_t units;                  /* key/value heads of all batch rows */
     int first, parts,
         keys; /* first key seen by anybody; ranges of `keys` keys each, the last one shorter */
     size_t rows, part; /* queries of a unit, rounded up; floats of one part */
+    size_t at;         /* of the first part, in floats behind those of the calls in front */
     int64_t stride;
 } decode_plan;
 
-static decode_plan plan_decode(const sluice_attention_params *p, int team, bool typed) {
-    decode_plan d = {.units = (int64_t)p->batch * p->num_kv_heads,
+static double decode_work(const sluice_attention_params *p) {
+    return (double)p->batch * p->num_heads * p->q_len * p->kv_len * p->head_dim;
+}
+
+static decode_plan plan_decode(const sluice__attention_call *c) {
+    const sluice_attention_params *p = &c->p;
+    decode_plan d = {.call = c,
+                     .units = (int64_t)p->batch * p->num_kv_heads,
                      .first = p->kv_len,
                      .parts = 1,
                      .stride = (int64_t)sluice__attention_padded((size_t)p->head_dim)};
+    int64_t rows = (int64_t)p->batch * p->num_heads * p->q_len;
+    int team = team_size(rows * (1 + p->kv_len / RANGE_KEYS), decode_work(p));
     for (int b = 0; b < p->batch; b++) {
         int first = first_key(p, b);
         if (first < d.first) d.first = first;
     }
     int count = p->kv_len - d.first, most = (count + RANGE_KEYS - 1) / RANGE_KEYS;
     if (d.units % team && d.units < 4 * team) d.parts = (int)((4 * team + d.units - 1) / d.units);
-    if (d.parts > most || typed) d.parts = most; /* a range that is widened has to stay in the cache */
+    if (d.parts > most || c->typed_k.data) d.parts = most; /* a range that is widened has to stay in the cache */
     d.keys = (count + d.parts - 1) / d.parts;
     d.rows = sluice__attention_padded((size_t)(p->num_heads / p->num_kv_heads) * (size_t)p->q_len);
     d.part = d.rows * (3 + (size_t)d.stride);
     return d;
+}
+
+/* What the calls of one team come to. */
+typedef struct decode_sum {
+    int64_t items, units;
+    double work;
+    size_t parts, own, wide; /* floats: of all parts; of a thread, without and with what it widens */
+} decode_sum;
+
+static void add_plan(decode_sum *sum, decode_plan *d) {
+    const sluice_attention_params *p = &d->call->p;
+    size_t own = forward_scratch(p) + d->rows * SLUICE__ATTENTION_DECODE_KEYS,
+           wide = d->call->typed_k.data ? 2 * (size_t)RANGE_KEYS * (size_t)d->stride : 0;
+    d->first_item = sum->items;
+    d->first_unit = sum->units;
+    d->at = sum->parts;
+    sum->items += d->units * d->parts;
+    sum->units += d->units;
+    sum->work += decode_work(p);
+    sum->parts += (size_t)d->units * (size_t)d->parts * d->part;
+    if (own > sum->own) sum->own = own;
+    if (wide > sum->wide) sum->wide = wide;
 }
 
 static sluice__attention_part place_part(const decode_plan *d, float *at) {
@@ -160,58 +196,103 @@ static sluice__attention_part place_part(const decode_plan *d, float *at) {
                                     .stride = d->stride};
 }
 
-static void partial(const sluice__attention_call *c, const sluice__attention_kernels *k, const decode_plan *d, int unit,
-                    int begin, int end, const sluice__attention_part *part, float *mine, float *wide) {
+static void partial(const sluice__attention_kernels *k, const decode_plan *d, int64_t item, float *out, float *mine,
+                    float *wide) {
+    const sluice__attention_call *c = d->call;
     const sluice_attention_params *p = &c->p;
-    int b = unit / p->num_kv_heads, kv = unit % p->num_kv_heads;
-    if (!c->typed_k || begin >= end) {
-        k->attention_partial_f32(c, b, kv, begin, end, part, mine);
+    int unit = (int)(item / d->parts), b = unit / p->num_kv_heads, kv = unit % p->num_kv_heads;
+    int begin = d->first + (int)(item % d->parts) * d->keys, end = begin + d->keys;
+    sluice__attention_part part = place_part(d, out + d->at + (size_t)item * d->part);
+    if (end > p->kv_len) end = p->kv_len;
+    if (!c->typed_k.data || begin >= end) {
+        k->attention_partial_f32(c, b, kv, begin, end, &part, mine);
         return;
     }
     float *wide_v = wide + RANGE_KEYS * d->stride;
-    widen(wide, d->stride, c->typed_k, b, kv, begin, end, p->head_dim);
-    widen(wide_v, d->stride, c->typed_v, b, kv, begin, end, p->head_dim);
+    widen(wide, d->stride, &c->typed_k, b, kv, begin, end, p->head_dim);
+    widen(wide_v, d->stride, &c->typed_v, b, kv, begin, end, p->head_dim);
     sluice__attention_call one = narrowed(c, wide, wide_v, d->stride, begin);
-    k->attention_partial_f32(&one, b, kv, begin, end, part, mine);
+    k->attention_partial_f32(&one, b, kv, begin, end, &part, mine);
 }
 
-static sluice_status forward_decode(const sluice__attention_call *c,
-                                    const sluice__attention_kernels *k) {
-    const sluice_attention_params *p = &c->p;
-    int64_t rows = (int64_t)p->batch * p->num_heads * p->q_len;
-    int team = team_size(p, rows * (1 + p->kv_len / RANGE_KEYS), (double)rows * p->kv_len);
-    decode_plan d = plan_decode(p, team, c->typed_k != NULL);
-    size_t own = forward_scratch(p) + d.rows * SLUICE__ATTENTION_DECODE_KEYS,
-           each = own + (c->typed_k ? 2 * (size_t)RANGE_KEYS * (size_t)d.stride : 0),
-           parts = (size_t)d.units * (size_t)d.parts;
-    float *scratch = sluice__scratch(each * (size_t)team + parts * d.part);
-    if (!scratch) return SLUICE_ERR_MEMORY;
+static void merge(const sluice__attention_kernels *k, const decode_plan *d, int64_t unit, float *out, float *mine) {
+    int kv_heads = d->call->p.num_kv_heads;
+    sluice__attention_part part = place_part(d, out + d->at + (size_t)unit * (size_t)d->parts * d->part);
+    k->attention_merge_f32(d->call, (int)unit / kv_heads, (int)unit % kv_heads, &part, d->parts, (int64_t)d->part, mine);
+}
+
+/* The plan that item (or unit) i of all calls belongs to. */
+static const decode_plan *plan_at(const decode_plan *plans, int count, int64_t i, bool unit) {
+    int low = 0, high = count;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if ((unit ? plans[middle].first_unit : plans[middle].first_item) <= i) low = middle;
+        else high = middle;
+    }
+    return &plans[low];
+}
+
+static void decode_all(const sluice__attention_kernels *k, const decode_plan *plans, int count, const decode_sum *sum,
+                       int team, float *scratch) {
+    size_t each = sum->own + sum->wide;
     float *out = scratch + each * (size_t)team;
 #pragma omp parallel num_threads(team) if (team > 1)
     {
         float *mine = scratch + (team > 1 ? (size_t)omp_get_thread_num() : 0) * each;
 #pragma omp for schedule(dynamic)
-        for (int64_t item = 0; item < d.units * d.parts; item++) {
-            int begin = d.first + (int)(item % d.parts) * d.keys, end = begin + d.keys,
-                unit = (int)(item / d.parts);
-            sluice__attention_part part = place_part(&d, out + (size_t)item * d.part);
-            partial(c, k, &d, unit, begin, end < p->kv_len ? end : p->kv_len, &part, mine, mine + own);
+        for (int64_t i = 0; i < sum->items; i++) {
+            const decode_plan *d = plan_at(plans, count, i, false);
+            partial(k, d, i - d->first_item, out, mine, mine + sum->own);
         }
 #pragma omp for schedule(static)
-        for (int unit = 0; unit < (int)d.units; unit++) {
-            sluice__attention_part part =
-                place_part(&d, out + (size_t)unit * (size_t)d.parts * d.part);
-            k->attention_merge_f32(c, unit / p->num_kv_heads, unit % p->num_kv_heads, &part,
-                                   d.parts, (int64_t)d.part, mine);
+        for (int64_t i = 0; i < sum->units; i++) {
+            const decode_plan *d = plan_at(plans, count, i, true);
+            merge(k, d, i - d->first_unit, out, mine);
         }
     }
+}
+
+/* A multiple of the vector, in floats. */
+static size_t plans_room(int count) {
+    return sluice__attention_padded((size_t)count * sizeof(decode_plan) / sizeof(float) + 1);
+}
+
+static bool is_decoding(const sluice__attention_call *c) { return c->p.q_len <= SLUICE__ATTENTION_DECODE; }
+
+/* All calls that decode: counted twice, because the plans stand in the scratch whose size they decide. */
+static sluice_status forward_decode(const sluice__attention_call *calls, int count, const sluice__attention_kernels *k) {
+    decode_sum sum = {0};
+    int decoding = 0;
+    for (int i = 0; i < count; i++)
+        if (is_decoding(&calls[i])) {
+            decode_plan d = plan_decode(&calls[i]);
+            add_plan(&sum, &d);
+            decoding++;
+        }
+    if (!decoding) return SLUICE_OK;
+    int team = team_size(sum.items, sum.work);
+    size_t room = plans_room(decoding);
+    float *scratch = sluice__scratch(room + (sum.own + sum.wide) * (size_t)team + sum.parts);
+    if (!scratch) return SLUICE_ERR_MEMORY;
+    decode_plan *plans = (void *)scratch;
+    sum = (decode_sum){0};
+    for (int i = 0, n = 0; i < count; i++)
+        if (is_decoding(&calls[i])) {
+            plans[n] = plan_decode(&calls[i]);
+            add_plan(&sum, &plans[n++]);
+        }
+    decode_all(k, plans, decoding, &sum, team, scratch + room);
     return SLUICE_OK;
 }
 
-sluice_status sluice__attention_forward(const sluice__attention_call *c) {
-    SLUICE__SPAN_OF(sluice__attention_work_of(c, false));
+sluice_status sluice__attention_forward(const sluice__attention_call *calls, int count) {
+    SLUICE__SPAN_OF(sluice__attention_work_of(calls, count, false));
     sluice__attention_kernels k;
     sluice__attention_choose(&k, sluice_cpu_flags());
-    if (c->p.q_len <= SLUICE__ATTENTION_DECODE) return forward_decode(c, &k);
-    return c->typed_k ? forward_typed_blocks(c, &k) : forward_blocks(c, &k);
+    for (int i = 0; i < count; i++) {
+        const sluice__attention_call *c = &calls[i];
+        if (is_decoding(c)) continue;
+        SLUICE__TRY(c->typed_k.data ? forward_typed_blocks(c, &k) : forward_blocks(c, &k));
+    }
+    return forward_decode(calls, count, &k);
 }

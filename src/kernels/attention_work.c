@@ -17,18 +17,20 @@ static double pairs_of(const sluice_attention_params *p) {
 
 static double kv_bytes(const sluice__attention_call *c) {
     const sluice_attention_params *p = &c->p;
-    size_t row = c->typed_k ? sluice__kv_bytes(c->typed_k->dtype, p->head_dim) : 4 * (size_t)p->head_dim;
+    size_t row = c->typed_k.data ? sluice__kv_bytes(c->typed_k.dtype, p->head_dim) : 4 * (size_t)p->head_dim;
     return 2.0 * (double)row * p->batch * p->kv_len * p->num_kv_heads;
 }
 
 /* Forward: q K^T and p V; q, k, v, y, and o beside a gate, whose logits are left out. Backward: the scores again, and two
  * products for either of their factors; q, o, dy, dq, k, v, dk, dv. */
-sluice__work sluice__attention_work_of(const sluice__attention_call *c, bool backward) {
-    const sluice_attention_params *p = &c->p;
-    double queries = 4.0 * p->batch * p->q_len * p->num_heads * (double)p->head_dim;
-    if (backward)
-        return (sluice__work){.name = "attention backward", .flops = 10.0 * p->head_dim * pairs_of(p),
-                              .bytes = 4 * queries + 2 * kv_bytes(c)};
-    return (sluice__work){.name = "attention forward", .flops = 4.0 * p->head_dim * pairs_of(p),
-                          .bytes = (c->o.data ? 3 : 2) * queries + kv_bytes(c)};
+sluice__work sluice__attention_work_of(const sluice__attention_call *calls, int count, bool backward) {
+    sluice__work work = {.name = backward ? "attention backward" : "attention forward"};
+    for (int i = 0; i < count; i++) {
+        const sluice__attention_call *c = &calls[i];
+        const sluice_attention_params *p = &c->p;
+        double queries = 4.0 * p->batch * p->q_len * p->num_heads * (double)p->head_dim;
+        work.flops += (backward ? 10.0 : 4.0) * p->head_dim * pairs_of(p);
+        work.bytes += backward ? 4 * queries + 2 * kv_bytes(c) : (c->o.data ? 3 : 2) * queries + kv_bytes(c);
+    }
+    return work;
 }

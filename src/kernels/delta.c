@@ -80,12 +80,16 @@ static void keep_history(const sluice__conv *c, int64_t begin, int64_t end) {
     }
 }
 
-void sluice__causal_conv_silu(const sluice__conv *c) {
-    SLUICE__SPAN_FLOATS("causal convolution", 2 * c->rows * c->channels);
+void sluice__causal_conv_silu(const sluice__conv *sequences, int count) {
     const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(2 * c->rows * c->channels), c->channels, LINE, {
-        k->causal_conv_f32(c, range.begin, range.end);
-        if (c->history) keep_history(c, range.begin, range.end);
+    int64_t rows = 0, channels = sequences->channels;
+    for (int i = 0; i < count; i++) rows += sequences[i].rows;
+    SLUICE__SPAN_FLOATS("causal convolution", 2 * rows * channels);
+    SLUICE__SPLIT(sluice__team(2 * rows * channels), channels, LINE, {
+        for (int i = 0; i < count; i++) {
+            k->causal_conv_f32(&sequences[i], range.begin, range.end);
+            if (sequences[i].history) keep_history(&sequences[i], range.begin, range.end);
+        }
     });
 }
 
@@ -157,16 +161,44 @@ static void heads(const sluice__delta *d, float *states, sluice__range range, fl
     }
 }
 
-sluice_status sluice__delta_rule(const sluice__delta *d) {
-    SLUICE__SPAN(.name = "delta rule", .bytes = 8.0 * (double)d->batch * d->value_heads * d->key_dim * d->value_dim +
-                                            4.0 * (double)d->batch * d->seq_len * d->value_heads * (2.0 * d->key_dim + 2.0 * d->value_dim));
-    int64_t items = (int64_t)d->batch * d->value_heads, size = (int64_t)d->key_dim * d->value_dim;
-    int team = sluice__team(items * size * (1 + d->seq_len / 8));
-    if (team > items) team = (int)items;
-    int64_t each = up(sluice__delta_scratch(d->key_dim, d->value_dim)), own = d->state ? 0 : items * size;
-    float *scratch = sluice__scratch((size_t)(each * team + own)), *states = d->state;
+/* The heads of every call that fall to one thread. Calls without states get theirs from `zeros`, one after the other. */
+static void all_heads(const sluice__delta *calls, int count, int part, int parts, float *zeros, float *scratch) {
+    for (int i = 0; i < count; i++) {
+        const sluice__delta *d = &calls[i];
+        int64_t items = (int64_t)d->batch * d->value_heads;
+        heads(d, d->state ? d->state : zeros, sluice__part(items, 1, part, parts), scratch);
+        if (!d->state) zeros += items * d->key_dim * d->value_dim;
+    }
+}
+
+/* States and tokens of all calls, once each. */
+static double rule_bytes(const sluice__delta *calls, int count) {
+    double bytes = 0;
+    for (int i = 0; i < count; i++) {
+        const sluice__delta *d = &calls[i];
+        bytes += 8.0 * (double)d->batch * d->value_heads * d->key_dim * d->value_dim +
+                 4.0 * (double)d->batch * d->seq_len * d->value_heads * (2.0 * d->key_dim + 2.0 * d->value_dim);
+    }
+    return bytes;
+}
+
+sluice_status sluice__delta_rule(const sluice__delta *calls, int count) {
+    SLUICE__SPAN(.name = "delta rule", .bytes = rule_bytes(calls, count));
+    int64_t size = (int64_t)calls->key_dim * calls->value_dim, work = 0, most = 0, own = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t items = (int64_t)calls[i].batch * calls[i].value_heads;
+        work += items * size * (1 + calls[i].seq_len / 8);
+        if (items > most) most = items;
+        if (!calls[i].state) own += items * size;
+    }
+    int team = sluice__team(work);
+    if (team > most) team = (int)most;
+    int64_t each = up(sluice__delta_scratch(calls->key_dim, calls->value_dim));
+    float *scratch = sluice__scratch((size_t)(each * team + own)), *zeros = scratch + each * team;
     if (!scratch) return SLUICE_ERR_MEMORY;
-    if (!states) states = memset(scratch + each * team, 0, (size_t)own * sizeof *states);
-    SLUICE__SPLIT(team, items, 1, heads(d, states, range, scratch + (team > 1 ? omp_get_thread_num() : 0) * each));
+    memset(zeros, 0, (size_t)own * sizeof *zeros);
+    SLUICE__SPLIT(team, team, 1, {
+        for (int64_t t = range.begin; t < range.end; t++) all_heads(calls, count, (int)t, team, zeros, scratch + t * each);
+    });
     return SLUICE_OK;
 }

@@ -26,7 +26,8 @@ typedef struct sluice__conv {
     float *y, *history;
     const float *x, *w;
 } sluice__conv;
-void sluice__causal_conv_silu(const sluice__conv *c);
+/* `count` sequences at once, of the same channels. */
+void sluice__causal_conv_silu(const sluice__conv *sequences, int count);
 
 /* y[r,h,:] = scale * x[r,h,:] / sqrt(sum x[r,h,:]^2 + eps).   x, y: [rows, heads, dim] with row strides; y may alias
  * x. */
@@ -48,8 +49,8 @@ typedef struct sluice__delta {
     float *state;                   /* [B,value_heads,key_dim,value_dim], read and written; NULL: zeros, not kept */
     float *o;                       /* [B,T,value_heads,value_dim] */
 } sluice__delta;
-/* Fails only for want of scratch memory. */
-sluice_status sluice__delta_rule(const sluice__delta *d);
+/* `count` calls with heads of the same number and size, which share one team. Fails only for want of scratch memory. */
+sluice_status sluice__delta_rule(const sluice__delta *calls, int count);
 
 /* One head of one sequence: what the kernel gets. */
 typedef struct sluice__delta_head {

@@ -2,7 +2,8 @@
 /* One GEMM gives q, k, v, the gate logits and those of a switch router of all tokens, row after row. Queries and
  * keys pass norm and RoPE into buffers of their own (or, without norm, in place); values and gate logits are read
  * where the GEMM left them, by stride. With a cache, keys and values of new tokens are put into it and attention
- * reads the cache. Backward runs the same path the other way: gradients of q, k, v and gate meet in one buffer, so
+ * reads the cache. What works row by row takes all segments of the pass as one; keys, values and attention itself go
+ * segment by segment, the last in one call for all. Backward runs the same path the other way: gradients of q, k, v and gate meet in one buffer, so
  * that again one GEMM each suffices. */
 #include "layers/attention.h"
 #include "base/error.h"
@@ -24,20 +25,29 @@ typedef struct context {
     const sluice__layer_weights *w;
     sluice__layer_sizes sizes;
     int layer;
+    const sluice__segment *at; /* what the functions below look at: one segment, or all of them as one */
 } context;
 
 static context context_of(const sluice__pass *pass, int layer, const sluice__attention_state *state) {
     return (context){pass, &pass->config->layers[layer], state, &sluice__model_weights(pass->ws->model)->layers[layer],
-                     sluice__layer_sizes_of(pass->config, layer), layer};
+                     sluice__layer_sizes_of(pass->config, layer), layer, &pass->all};
 }
+
+static context context_at(const context *all, int segment) {
+    context c = *all;
+    c.at = &c.pass->segments[segment];
+    return c;
+}
+
+static int64_t rows_of(const context *c) { return (int64_t)c->at->in.batch * c->at->in.seq_len; }
 
 static int64_t projection_rows(const context *c) {
     return (int64_t)c->sizes.q_rows + c->sizes.k_rows + c->sizes.v_rows + c->sizes.gate_rows + c->sizes.switch_rows;
 }
 
-/* [B,T,heads,head_dim] inside rows of `stride` floats, `offset` floats behind base. */
+/* [B,T,heads,head_dim] inside rows of `stride` floats, `offset` floats behind base, which is row 0 of the pass. */
 static sluice_strided inside(const context *c, float *base, int64_t offset, int64_t stride, int head_dim) {
-    return (sluice_strided){base + offset, c->pass->seq_len * stride, stride, head_dim};
+    return (sluice_strided){base + c->at->first * stride + offset, c->at->in.seq_len * stride, stride, head_dim};
 }
 
 /* Whether keys or values come from the maps of a switch head. */
@@ -82,13 +92,13 @@ static sluice_strided source_of(const context *c, sluice_gate_position which) {
 }
 /* Keys or values in an fp32 cache from token `first` on. */
 static sluice_strided cached(const context *c, char *base, int first) {
-    const sluice__cache_layer *l = &c->pass->cache->layers[c->layer];
+    const sluice__cache_layer *l = &c->at->cache->layers[c->layer];
     float *at = (float *)(void *)(base + (size_t)first * l->row_bytes);
-    return (sluice_strided){at, c->pass->cache->capacity * l->kv_width, l->kv_width, c->spec->head_dim};
+    return (sluice_strided){at, c->at->cache->capacity * l->kv_width, l->kv_width, c->spec->head_dim};
 }
 /* The same in a cache of any type. */
 static sluice__kv cached_kv(const context *c, const char *base) {
-    const sluice__cache *cache = c->pass->cache;
+    const sluice__cache *cache = c->at->cache;
     int64_t row = (int64_t)cache->layers[c->layer].row_bytes;
     return (sluice__kv){base, cache->capacity * row, row, (int64_t)sluice__kv_bytes(cache->dtype, c->spec->head_dim),
                         cache->dtype};
@@ -97,7 +107,7 @@ static sluice__kv cached_kv(const context *c, const char *base) {
 static sluice__norm_rope norm_rope_of(const context *c, int heads, const float *weight) {
     const sluice__rope_cache *rope = &c->pass->ws->rope;
     const sluice__rope_table *table = &rope->tables[rope->table_of_layer[c->layer]];
-    return (sluice__norm_rope){.rows = c->pass->rows,
+    return (sluice__norm_rope){.rows = rows_of(c),
                                .heads = heads,
                                .head_dim = c->spec->head_dim,
                                .rotary_dim = c->spec->rope.rotary_dim,
@@ -107,7 +117,7 @@ static sluice__norm_rope norm_rope_of(const context *c, int heads, const float *
                                .offset = sluice__norm_offset(c->pass->config),
                                .cos = c->spec->rope.enabled ? table->cos : NULL,
                                .sin = c->spec->rope.enabled ? table->sin : NULL,
-                               .position = c->pass->positions};
+                               .position = c->pass->positions + c->at->first};
 }
 
 /* Scores that an intervention puts in place of this layer's gate: [heads * w]; NULL = none. */
@@ -127,15 +137,15 @@ static int kept_of(const context *c) { return c->pass->change ? c->pass->change-
 
 static sluice_attention_params params_of(const context *c, int kv_len) {
     const sluice_gate_spec *gate = &c->spec->gate;
-    return (sluice_attention_params){.batch = c->pass->batch,
-                                     .q_len = c->pass->seq_len,
+    return (sluice_attention_params){.batch = c->at->in.batch,
+                                     .q_len = c->at->in.seq_len,
                                      .kv_len = kv_len,
                                      .num_heads = c->spec->num_attention_heads,
                                      .num_kv_heads = c->spec->num_key_value_heads,
                                      .head_dim = c->spec->head_dim,
                                      .scale = c->spec->attention_scale,
                                      .window = window_of(c),
-                                     .key_start = c->pass->key_start,
+                                     .key_start = c->at->in.key_start,
                                      .sinks = c->w->sinks,
                                      .gated = sluice__gate_is_fused(c->spec),
                                      .gate_granularity = gate->granularity,
@@ -164,36 +174,40 @@ static void norm_rope(const context *c, int heads, const float *weight, sluice_s
                       sluice_strided x) {
     sluice__norm_rope p = norm_rope_of(c, heads, weight);
     bool whole = c->spec->qk_norm && c->spec->qk_norm_whole;
-    if (y.stride_batch == c->pass->seq_len * y.stride_token) {
+    if (y.stride_batch == c->at->in.seq_len * y.stride_token) {
         norm_rope_call(&p, whole, y.data, y.stride_token, rstd, x.data, x.stride_token);
         return;
     }
-    p.rows = c->pass->seq_len;
-    for (int b = 0; b < c->pass->batch; b++) {
-        p.position = c->pass->positions + (int64_t)b * p.rows;
+    p.rows = c->at->in.seq_len;
+    for (int b = 0; b < c->at->in.batch; b++) {
+        p.position = c->pass->positions + c->at->first + b * p.rows;
         norm_rope_call(&p, whole, y.data + b * y.stride_batch, y.stride_token, NULL, x.data + b * x.stride_batch,
                        x.stride_token);
     }
 }
 
 static void copy_rows(const context *c, sluice_strided y, sluice_strided x, int width) {
-    SLUICE__SPAN_FLOATS("key/value cache", 2 * c->pass->rows * width);
-    for (int b = 0; b < c->pass->batch; b++)
-        for (int t = 0; t < c->pass->seq_len; t++)
+    SLUICE__SPAN_FLOATS("key/value cache", 2 * rows_of(c) * width);
+    for (int b = 0; b < c->at->in.batch; b++)
+        for (int t = 0; t < c->at->in.seq_len; t++)
             memcpy(y.data + b * y.stride_batch + t * y.stride_token, x.data + b * x.stride_batch + t * x.stride_token,
                    (size_t)width * sizeof(float));
 }
 
 /* New keys or values into a cache that is not fp32. */
 static void store_rows(const context *c, char *to, sluice_strided x) {
-    SLUICE__SPAN_FLOATS("key/value cache", 2 * c->pass->rows * c->pass->cache->layers[c->layer].kv_width);
-    const sluice__cache *cache = c->pass->cache;
+    SLUICE__SPAN_FLOATS("key/value cache", 2 * rows_of(c) * c->at->cache->layers[c->layer].kv_width);
+    const sluice__cache *cache = c->at->cache;
     size_t row = cache->layers[c->layer].row_bytes;
-    for (int b = 0; b < c->pass->batch; b++)
-        for (int t = 0; t < c->pass->seq_len; t++)
+    for (int b = 0; b < c->at->in.batch; b++)
+        for (int t = 0; t < c->at->in.seq_len; t++)
             sluice__kv_store(to + row * ((size_t)b * (size_t)cache->capacity + (size_t)(cache->length + t)),
                              x.data + b * x.stride_batch + t * x.stride_token, cache->dtype,
                              cache->layers[c->layer].kv_width);
+}
+
+static sluice_strided queries(const context *c) {
+    return c->state->q ? dense(c, c->state->q, c->spec->num_attention_heads) : source_of(c, SLUICE_GATE_QUERY);
 }
 
 typedef struct operands {
@@ -203,26 +217,27 @@ typedef struct operands {
     int kv_len;
 } operands;
 
-/* Where attention finds its inputs, without moving anything. */
+/* Where attention finds its inputs (of a segment, or of all where there is no cache), without moving anything. */
 static operands operands_of(const context *c) {
     const sluice__attention_state *s = c->state;
-    operands o = {.v = source_of(c, SLUICE_GATE_VALUE), .gate = gate_of(c, s->qkvg), .kv_len = c->pass->seq_len};
-    o.q = s->q ? dense(c, s->q, c->spec->num_attention_heads) : source_of(c, SLUICE_GATE_QUERY);
+    operands o = {.v = source_of(c, SLUICE_GATE_VALUE), .gate = gate_of(c, s->qkvg), .kv_len = c->at->in.seq_len};
+    o.q = queries(c);
     o.k = s->k ? dense(c, s->k, c->spec->num_key_value_heads) : source_of(c, SLUICE_GATE_KEY);
     o.new_k = o.k;
     o.new_v = o.v;
-    if (!c->pass->cache) return o;
-    const sluice__cache_layer *store = &c->pass->cache->layers[c->layer];
-    o.kv_len += c->pass->cache->length;
-    if (c->pass->cache->dtype != SLUICE_KV_F32) {
+    const sluice__cache *cache = c->at->cache;
+    if (!cache) return o;
+    const sluice__cache_layer *store = &cache->layers[c->layer];
+    o.kv_len += cache->length;
+    if (cache->dtype != SLUICE_KV_F32) {
         o.typed_k = cached_kv(c, store->k);
         o.typed_v = cached_kv(c, store->v);
         return o;
     }
     o.k = cached(c, store->k, 0);
     o.v = cached(c, store->v, 0);
-    o.new_k = cached(c, store->k, c->pass->cache->length);
-    o.new_v = cached(c, store->v, c->pass->cache->length);
+    o.new_k = cached(c, store->k, cache->length);
+    o.new_v = cached(c, store->v, cache->length);
     return o;
 }
 
@@ -236,7 +251,7 @@ typedef struct gate_call {
 static gate_call gate_call_of(const context *c) {
     const sluice_gate_spec *spec = &c->spec->gate;
     bool output = spec->position == SLUICE_GATE_OUTPUT;
-    return (gate_call){.g = {.rows = c->pass->rows,
+    return (gate_call){.g = {.rows = rows_of(c),
                              .heads = c->sizes.gate_heads,
                              .head_dim = output ? c->pass->config->hidden_size : c->spec->head_dim,
                              .width = c->sizes.gate_width,
@@ -258,7 +273,7 @@ static void gate_at(const context *c, sluice_gate_position position, sluice_stri
 }
 
 static sluice__switch switch_of(const context *c) {
-    return (sluice__switch){.rows = c->pass->rows,
+    return (sluice__switch){.rows = rows_of(c),
                             .stride = c->state->stride,
                             .heads = c->spec->num_key_value_heads,
                             .head_dim = c->spec->head_dim,
@@ -296,14 +311,14 @@ static void force_gate(const context *c) {
     const float *score = forced_gate(c);
     if (!score || c->spec->gate.input_none) return;
     sluice_strided g = gate_of(c, c->state->qkvg);
-    for (int64_t r = 0; r < c->pass->rows; r++)
+    for (int64_t r = 0; r < rows_of(c); r++)
         memcpy(g.data + r * g.stride_token, score, (size_t)c->sizes.gate_rows * sizeof *score);
 }
 
 static void round_heads(const context *c, sluice_strided x, int heads) {
     const sluice__pass *pass = c->pass;
-    for (int b = 0; b < pass->batch; b++)
-        sluice__dense_round(pass, x.data + b * x.stride_batch, x.stride_token, pass->seq_len,
+    for (int b = 0; b < c->at->in.batch; b++)
+        sluice__dense_round(pass, x.data + b * x.stride_batch, x.stride_token, c->at->in.seq_len,
                             (int64_t)heads * c->spec->head_dim);
 }
 
@@ -311,13 +326,29 @@ static void round_heads(const context *c, sluice_strided x, int heads) {
 static void round_factors(const context *c, const operands *o) {
     if (!c->pass->ws->bf16) return;
     sluice_strided v = source_of(c, SLUICE_GATE_VALUE);
-    round_heads(c, o->q, c->spec->num_attention_heads);
     round_heads(c, o->new_k, c->spec->num_key_value_heads);
     if (v.data != projected_of(c, c->state->qkvg, SLUICE_GATE_VALUE).data)
         round_heads(c, v, c->spec->num_key_value_heads);
 }
 
-static void project(const context *c, const float *x, sluice__bf16 *x_half, const operands *o) {
+/* Keys to where attention reads them, and values too. */
+static void place_keys(const context *c, const operands *o) {
+    const sluice__cache *cache = c->at->cache;
+    if (cache || c->spec->qk_norm || c->spec->rope.enabled)
+        norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, c->state->k_rstd,
+                  source_of(c, SLUICE_GATE_KEY));
+    round_factors(c, o);
+    if (!cache) return;
+    if (o->typed_k.data) {
+        store_rows(c, cache->layers[c->layer].k, o->new_k);
+        store_rows(c, cache->layers[c->layer].v, o->new_v);
+    } else {
+        copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->spec->num_key_value_heads * c->spec->head_dim);
+    }
+}
+
+/* All that is done row by row, whatever segment a row belongs to. */
+static void project(const context *c, const float *x, sluice__bf16 *x_half) {
     static const sluice_gate_position inputs[] = {SLUICE_GATE_QUERY, SLUICE_GATE_KEY, SLUICE_GATE_VALUE};
     const sluice__attention_state *s = c->state;
     int64_t width = c->pass->config->hidden_size;
@@ -327,19 +358,9 @@ static void project(const context *c, const float *x, sluice__bf16 *x_half, cons
     force_gate(c);
     pick_maps(c);
     for (int i = 0; i < 3; i++) gate_at(c, inputs[i], source_of(c, inputs[i]), slot_of(c, inputs[i]));
-    bool turned = c->spec->qk_norm || c->spec->rope.enabled;
-    if (turned)
-        norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, o->q, s->q_rstd, source_of(c, SLUICE_GATE_QUERY));
-    if (turned || c->pass->cache)
-        norm_rope(c, c->spec->num_key_value_heads, c->w->k_norm, o->new_k, s->k_rstd, source_of(c, SLUICE_GATE_KEY));
-    round_factors(c, o);
-    if (!c->pass->cache) return;
-    if (o->typed_k.data) {
-        store_rows(c, c->pass->cache->layers[c->layer].k, o->new_k);
-        store_rows(c, c->pass->cache->layers[c->layer].v, o->new_v);
-    } else {
-        copy_rows(c, o->new_v, source_of(c, SLUICE_GATE_VALUE), c->spec->num_key_value_heads * c->spec->head_dim);
-    }
+    if (c->spec->qk_norm || c->spec->rope.enabled)
+        norm_rope(c, c->spec->num_attention_heads, c->w->q_norm, queries(c), s->q_rstd, source_of(c, SLUICE_GATE_QUERY));
+    if (c->pass->ws->bf16) round_heads(c, queries(c), c->spec->num_attention_heads);
 }
 
 static sluice_status emit_heads(const context *c, sluice__probe_point point, const float *data) {
@@ -398,38 +419,71 @@ static sluice_status attend_kept(const context *c, const operands *o, const slui
     return SLUICE_OK;
 }
 
-/* Softmax attention of all heads; *ungated is where its output stands before a gate (NULL when nobody wants that). */
-static sluice_status attend(const context *c, const operands *o, const float **ungated) {
+/* Where attention writes besides y, as far as anybody wants it. */
+typedef struct outputs {
+    float *data;   /* [rows, H*d] before the gate */
+    float *share;  /* [B,H,T] of the first key */
+    float *lse;    /* [B,H,T] */
+    bool kept, sinks; /* the first keys stay visible behind the window; lse is for the share of a learned sink */
+} outputs;
+
+static sluice_status outputs_of(const context *c, outputs *out) {
     const sluice__pass *pass = c->pass;
-    sluice_attention_params p = params_of(c, o->kv_len);
-    int64_t count = pass->rows * p.num_heads;
-    bool kept = kept_of(c) && p.window;
-    float *data = c->state->o, *share = NULL, *lse = c->state->lse;
-    bool sinks = p.sinks && !lse && !kept && sluice__probe_wants(pass, SLUICE__PROBE_SINK_SHARE);
-    if (!data && (kept || sluice__probe_wants(pass, SLUICE__PROBE_SDPA))) {
-        data = sluice__probe_scratch(pass, SLUICE__PROBE_UNGATED, count * p.head_dim);
-        if (!data) return SLUICE_ERR_MEMORY;
+    int64_t count = pass->rows * c->spec->num_attention_heads;
+    *out = (outputs){.data = c->state->o, .lse = c->state->lse, .kept = kept_of(c) && window_of(c)};
+    if (!pass->probe && !out->kept) return SLUICE_OK;
+    out->sinks = c->w->sinks && !out->lse && !out->kept && sluice__probe_wants(pass, SLUICE__PROBE_SINK_SHARE);
+    if (!out->data && (out->kept || sluice__probe_wants(pass, SLUICE__PROBE_SDPA))) {
+        out->data = sluice__probe_scratch(pass, SLUICE__PROBE_UNGATED, count * c->spec->head_dim);
+        if (!out->data) return SLUICE_ERR_MEMORY;
     }
     if (sluice__probe_wants(pass, SLUICE__PROBE_FIRST_SHARE)) {
-        share = sluice__probe_scratch(pass, SLUICE__PROBE_SHARES, count);
-        if (!share) return SLUICE_ERR_MEMORY;
+        out->share = sluice__probe_scratch(pass, SLUICE__PROBE_SHARES, count);
+        if (!out->share) return SLUICE_ERR_MEMORY;
     }
-    if (sinks) {
-        lse = sluice__probe_scratch(pass, SLUICE__PROBE_SINKS, count);
-        if (!lse) return SLUICE_ERR_MEMORY;
+    if (!out->sinks) return SLUICE_OK;
+    out->lse = sluice__probe_scratch(pass, SLUICE__PROBE_SINKS, count);
+    return out->lse ? SLUICE_OK : SLUICE_ERR_MEMORY;
+}
+
+/* One segment. lse and share are of the only one. */
+static sluice__attention_call call_of(const context *c, const operands *o, const outputs *out) {
+    sluice_attention_params p = params_of(c, o->kv_len);
+    sluice_strided none = {0}, plain = out->data ? dense(c, out->data, p.num_heads) : none;
+    return (sluice__attention_call){.p = p,
+                                    .q = o->q,
+                                    .k = o->k,
+                                    .v = o->v,
+                                    .gate = p.gated ? o->gate : none,
+                                    .y = p.gated ? dense(c, c->state->y, p.num_heads) : plain,
+                                    .o = plain,
+                                    .lse = out->lse,
+                                    .first_share = out->share,
+                                    .typed_k = o->typed_k,
+                                    .typed_v = o->typed_v};
+}
+
+/* Softmax attention of all heads; *ungated is where its output stands before a gate (NULL when nobody wants that). */
+static sluice_status attend(const context *all, const float **ungated) {
+    const sluice__pass *pass = all->pass;
+    sluice__attention_call *calls = sluice__calls(pass, pass->num_segments, sizeof *calls);
+    if (!calls) return SLUICE_ERR_MEMORY;
+    outputs out;
+    SLUICE__TRY(outputs_of(all, &out));
+    *ungated = out.data;
+    for (int i = 0; i < pass->num_segments; i++) {
+        context c = context_at(all, i);
+        operands o = operands_of(&c);
+        place_keys(&c, &o);
+        calls[i] = call_of(&c, &o, &out);
     }
-    sluice_strided none = {0}, plain = data ? dense(c, data, p.num_heads) : none;
-    sluice_strided y = p.gated ? dense(c, c->state->y, p.num_heads) : plain;
-    if (kept) SLUICE__TRY(attend_kept(c, o, &p, data, share));
-    else if (o->typed_k.data)
-        SLUICE__TRY(sluice__attention_forward_kv(&p, o->q, &o->typed_k, &o->typed_v, p.gated ? o->gate : none, y, plain, lse,
-                                                 share, pass->err));
-    else
-        SLUICE__TRY(sluice_attention_forward(&p, o->q, o->k, o->v, p.gated ? o->gate : none, y, plain, lse, share,
-                                             pass->err));
-    if (sinks) SLUICE__TRY(emit_sinks(c, &p, lse));
-    *ungated = data;
-    return emit_inputs(c, &p, o, share);
+    if (!out.kept) SLUICE__TRY(sluice__attention_forward_calls(calls, pass->num_segments, pass->err));
+    if (!pass->probe && !out.kept) return SLUICE_OK;
+    operands o = operands_of(all); /* of the only segment */
+    sluice_attention_params p = params_of(all, o.kv_len);
+    if (out.kept) SLUICE__TRY(attend_kept(all, &o, &p, out.data, out.share));
+    if (out.sinks) SLUICE__TRY(emit_sinks(all, &p, out.lse));
+    return emit_inputs(all, &p, &o, out.share);
 }
 
 /* From the output of attention to what the output projection reads: norm, SiLU and gate, where they are. */
@@ -456,10 +510,9 @@ static sluice_status emit_gate(const context *c) {
 sluice_status sluice__attention_layer_forward(const sluice__pass *pass, int layer, const float *x, sluice__bf16 *x_half,
                                               float *out, const sluice__attention_state *state) {
     context c = context_of(pass, layer, state);
-    operands o = operands_of(&c);
     const float *ungated;
-    project(&c, x, x_half, &o);
-    SLUICE__TRY(attend(&c, &o, &ungated));
+    project(&c, x, x_half);
+    SLUICE__TRY(attend(&c, &ungated));
     SLUICE__TRY(output_steps(&c, ungated));
     SLUICE__TRY(emit_gate(&c));
     int64_t width = pass->config->hidden_size, inner = (int64_t)c.spec->num_attention_heads * c.spec->head_dim;

@@ -170,6 +170,10 @@ void sluice__cache_truncate(sluice__cache *cache, int length) {
     else if (cache->length == 0) clear_states(cache);
 }
 
+void sluice__cache_spoil(sluice__cache *cache) {
+    if (has_states(cache)) cache->state_length = -1;
+}
+
 bool sluice__cache_is_whole(const sluice__cache *cache) { return cache->state_length == cache->length; }
 
 /* ---- as bytes ---- */

@@ -15,37 +15,52 @@
 #include <limits.h>
 #include <string.h>
 
-static sluice_status check_shape(const sluice__workspace *ws, const sluice__input *in, const sluice__cache *cache,
-                                 sluice_error *err) {
-    if (in->batch < 1 || in->seq_len < 1 || (int64_t)in->batch * in->seq_len > ws->rows)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "input of %d x %d tokens: the workspace holds 1..%lld", in->batch,
-                            in->seq_len, (long long)ws->rows);
+static sluice_status check_cache(const sluice__workspace *ws, const sluice__segment *s, sluice_error *err) {
+    const sluice__cache *cache = s->cache;
     if (!cache) return SLUICE_OK;
     if (ws->mode == SLUICE__TRAIN)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a key/value cache needs an inference workspace");
-    if (cache->model != ws->model || cache->batch != in->batch)
+    if (cache->model != ws->model || cache->batch != s->in.batch)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the key/value cache was made for %s (batch %d, input batch %d)",
-                            cache->model != ws->model ? "another model" : "another batch", cache->batch, in->batch);
+                            cache->model != ws->model ? "another model" : "another batch", cache->batch, s->in.batch);
     if (!sluice__cache_is_whole(cache))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "the cache was cut to %d tokens, but its states of linear attention stand behind %d", cache->length,
                             cache->state_length);
-    if (in->seq_len > cache->capacity - cache->length)
+    if (s->in.seq_len > cache->capacity - cache->length)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "the key/value cache is full: %d of %d tokens held, %d more to append", cache->length,
-                            cache->capacity, in->seq_len);
+                            cache->capacity, s->in.seq_len);
+    return SLUICE_OK;
+}
+
+static sluice_status check_shape(const sluice__workspace *ws, const sluice__segment *segments, int count,
+                                 int64_t *rows, sluice_error *err) {
+    *rows = 0;
+    for (int i = 0; i < count; i++) {
+        const sluice__input *in = &segments[i].in;
+        if (in->batch < 1 || in->seq_len < 1 || (int64_t)in->batch * in->seq_len > ws->rows - *rows)
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "input of %d x %d tokens: the workspace holds 1..%lld", in->batch,
+                                in->seq_len, (long long)(ws->rows - *rows));
+        *rows += (int64_t)in->batch * in->seq_len;
+        SLUICE__TRY(check_cache(ws, &segments[i], err));
+    }
     return SLUICE_OK;
 }
 
 /* Probes look at all keys as floats. */
-static sluice_status check_probe(const sluice__cache *cache, const sluice__probe *probe, sluice_error *err) {
-    if (!probe || !cache || cache->dtype == SLUICE_KV_F32) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a probe needs a key/value cache of fp32");
-}
-
-static sluice_status check_change(const sluice__workspace *ws, const sluice__cache *cache, sluice_error *err) {
-    if (!ws->change || (ws->mode == SLUICE__INFER && !cache)) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "interventions need an inference workspace and no key/value cache");
+static sluice_status check_watchers(const sluice__workspace *ws, const sluice__segment *segments, int count,
+                                    const sluice__probe *probe, sluice_error *err) {
+    const sluice__cache *cache = segments->cache;
+    if (count < 1) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "segments: found %d, expected at least 1", count);
+    if (count > 1 && (probe || ws->change || ws->mode == SLUICE__TRAIN))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s one segment, found %d",
+                            probe ? "a probe looks at" : ws->change ? "interventions are made to" : "training takes", count);
+    if (ws->change && (ws->mode != SLUICE__INFER || cache))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "interventions need an inference workspace and no key/value cache");
+    if (probe && cache && cache->dtype != SLUICE_KV_F32)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a probe needs a key/value cache of fp32");
+    return SLUICE_OK;
 }
 
 /* `what` in row-major order must lie in [min, max]. */
@@ -72,34 +87,52 @@ static sluice_status check_documents(const sluice_config *config, const sluice__
     return SLUICE_OK;
 }
 
-/* Checks the input and fills *pass. */
-static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice__workspace *ws,
-                           const sluice__input *in, sluice__cache *cache, const sluice__probe *probe,
-                           sluice_error *err) {
-    const sluice_config *config = sluice_model_config(model);
-    if (ws->model != model) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the workspace was made for another model");
-    SLUICE__TRY(check_shape(ws, in, cache, err));
-    SLUICE__TRY(check_change(ws, cache, err));
-    SLUICE__TRY(check_probe(cache, probe, err));
-    int64_t rows = (int64_t)in->batch * in->seq_len, first = cache ? cache->length : 0, last = first + in->seq_len - 1;
+/* Checks the tokens of a segment and puts their positions into those of the workspace; *last is the largest. */
+static sluice_status begin_segment(sluice__workspace *ws, const sluice__segment *s, int64_t *last, sluice_error *err) {
+    const sluice_config *config = sluice_model_config(ws->model);
+    const sluice__input *in = &s->in;
+    int64_t rows = (int64_t)in->batch * in->seq_len, held = s->cache ? s->cache->length : 0, end = held + in->seq_len - 1;
+    int32_t *positions = ws->positions + s->first;
     SLUICE__TRY(check_range(in->ids, rows, in->seq_len, 0, config->vocab_size - 1, "token id", err));
     if (in->labels)
         SLUICE__TRY(check_range(in->labels, rows, in->seq_len, INT32_MIN, config->vocab_size - 1, "label", err));
-    if (in->key_start) SLUICE__TRY(check_range(in->key_start, rows, in->seq_len, 0, last, "key_start", err));
+    if (in->key_start) SLUICE__TRY(check_range(in->key_start, rows, in->seq_len, 0, end, "key_start", err));
     SLUICE__TRY(check_documents(config, in, rows, err));
-    if (in->positions) {
-        SLUICE__TRY(check_range(in->positions, rows, in->seq_len, 0, INT32_MAX - 1, "position", err));
-        last = 0;
-        for (int64_t i = 0; i < rows; i++)
-            if (in->positions[i] > last) last = in->positions[i];
-    } else {
-        for (int64_t i = 0; i < rows; i++) ws->positions[i] = (int32_t)(first + i % in->seq_len);
+    if (in->positions) SLUICE__TRY(check_range(in->positions, rows, in->seq_len, 0, INT32_MAX - 1, "position", err));
+    for (int64_t i = 0; i < rows; i++) {
+        positions[i] = in->positions ? in->positions[i] : (int32_t)(held + i % in->seq_len);
+        if (positions[i] > *last) *last = positions[i];
+    }
+    return SLUICE_OK;
+}
+
+/* Checks the input and fills *pass. */
+static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice__workspace *ws, sluice__segment *segments,
+                           int count, const sluice__probe *probe, sluice_error *err) {
+    if (ws->model != model) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the workspace was made for another model");
+    int64_t rows, last = 0, first = 0;
+    SLUICE__TRY(check_watchers(ws, segments, count, probe, err));
+    SLUICE__TRY(check_shape(ws, segments, count, &rows, err));
+    for (int i = 0; i < count; i++) {
+        segments[i].first = first;
+        first += (int64_t)segments[i].in.batch * segments[i].in.seq_len;
+        SLUICE__TRY(begin_segment(ws, &segments[i], &last, err));
     }
     SLUICE__TRY(sluice__rope_cache_reserve(&ws->rope, last, err));
-    *pass = (sluice__pass){
-        config,        ws,    in->batch, in->seq_len, rows, in->positions ? in->positions : ws->positions,
-        in->key_start, cache, probe,     err,         NULL, ws->change,
-        SLUICE__READ_ALL};
+    *pass = (sluice__pass){.config = sluice_model_config(model),
+                           .ws = ws,
+                           .segments = segments,
+                           .num_segments = count,
+                           .all = segments[0],
+                           .rows = rows,
+                           .positions = ws->positions,
+                           .probe = probe,
+                           .err = err,
+                           .change = ws->change,
+                           .read = SLUICE__READ_ALL};
+    if (count > 1) pass->all = (sluice__segment){.in = {.batch = 1, .seq_len = (int)rows}};
+    pass->batch = pass->all.in.batch;
+    pass->seq_len = pass->all.in.seq_len;
     return SLUICE_OK;
 }
 
@@ -136,17 +169,22 @@ static void change_residual(const sluice__pass *pass, int i, const next_norm *ne
                                  (float)pass->config->rms_norm_eps, sluice__norm_offset(pass->config));
 }
 
-/* The last token's rows of what follows attention move to the front; *one is the pass over that token alone. */
-static const sluice__pass *last_token(sluice__pass *one, const sluice__pass *pass, const sluice__layer_state *s) {
-    size_t row = (size_t)pass->config->hidden_size, last = (size_t)(pass->rows - 1) * row;
-    if (pass->rows > 1) {
-        memcpy(s->h_in, s->h_in + last, row * sizeof(float));
-        memcpy(s->attention_out.raw, s->attention_out.raw + last, row * sizeof(float));
+/* The rows of last tokens whose logits are wanted move to the front; *few is the pass over them alone. */
+static const sluice__pass *last_tokens(sluice__pass *few, const sluice__pass *pass, const sluice__layer_state *s) {
+    size_t row = (size_t)pass->config->hidden_size;
+    *few = *pass;
+    few->rows = 0;
+    for (int i = 0; i < pass->num_segments; i++) {
+        const sluice__segment *segment = &pass->segments[i];
+        for (int b = 0; b < segment->in.batch && segment->logits; b++) {
+            size_t to = row * (size_t)few->rows++,
+                   from = row * (size_t)(segment->first + (b + 1) * (int64_t)segment->in.seq_len - 1);
+            if (to == from) continue;
+            memcpy(s->h_in + to, s->h_in + from, row * sizeof(float));
+            memcpy(s->attention_out.raw + to, s->attention_out.raw + from, row * sizeof(float));
+        }
     }
-    *one = *pass;
-    one->rows = one->seq_len = 1;
-    one->positions += pass->rows - 1;
-    return one;
+    return few;
 }
 
 static sluice_status layer_forward(const sluice__pass *pass, int i) {
@@ -158,10 +196,10 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
     if (linear) SLUICE__TRY(sluice__delta_layer_forward(pass, i, x1, s->attention_out.raw, &s->delta));
     else SLUICE__TRY(sluice__attention_layer_forward(pass, i, x1, s->x1_half, s->attention_out.raw, &s->attention));
     if (linear) SLUICE__TRY(sluice__probe_delta(pass, i, &s->delta));
-    sluice__pass one;
-    if (i == pass->config->num_hidden_layers - 1) {
-        if (pass->read == SLUICE__READ_NONE) return SLUICE_OK;
-        if (pass->read == SLUICE__READ_LAST) pass = last_token(&one, pass, s);
+    sluice__pass few;
+    if (i == pass->config->num_hidden_layers - 1 && pass->read == SLUICE__READ_LAST) {
+        pass = last_tokens(&few, pass, s);
+        if (!pass->rows) return SLUICE_OK;
     }
     sluice__branch_forward(pass, i, w->post_self_attn_norm, &s->attention_out);
     SLUICE__TRY(sluice__probe_stream(pass, SLUICE__PROBE_ATTN_OUT, i, s->attention_out.out));
@@ -180,10 +218,15 @@ static sluice_status layer_forward(const sluice__pass *pass, int i) {
 }
 
 /* From token ids to ws->x_out, the final norm of the residual stream. */
-static sluice_status body_forward(const sluice__pass *pass, const int32_t *ids) {
+static sluice_status body_forward(const sluice__pass *pass) {
     const sluice_config *config = pass->config;
     next_norm first = norm_in_front_of(pass->ws, 0);
-    sluice__matrix_rows(first.h, sluice__model_weights(pass->ws->model)->embedding.part, ids, pass->rows);
+    for (int i = 0; i < pass->num_segments; i++) {
+        const sluice__segment *s = &pass->segments[i];
+        sluice__matrix_rows(first.h + s->first * config->hidden_size,
+                            sluice__model_weights(pass->ws->model)->embedding.part, s->in.ids,
+                            (int64_t)s->in.batch * s->in.seq_len);
+    }
     int64_t count = pass->rows * config->hidden_size;
     if (config->embedding_norm)
         sluice__rms_norm_forward(first.h, NULL, first.h, NULL, pass->rows, config->hidden_size,
@@ -196,18 +239,31 @@ static sluice_status body_forward(const sluice__pass *pass, const int32_t *ids) 
     return SLUICE_OK;
 }
 
+sluice_status sluice__forward_segments(const sluice_model *model, sluice__workspace *ws, sluice__segment *segments,
+                                       int count, const sluice__probe *probe, sluice__logits which, sluice_error *err) {
+    sluice__pass pass;
+    SLUICE__TRY(begin(&pass, model, ws, segments, count, probe, err));
+    for (int i = 0; i < count && which == SLUICE__LOGITS_NONE; i++) segments[i].logits = NULL;
+    if (which != SLUICE__LOGITS_ALL && !probe && !ws->change && ws->mode == SLUICE__INFER) pass.read = SLUICE__READ_LAST;
+    sluice_status st = body_forward(&pass);
+    if (st != SLUICE_OK) {
+        for (int i = 0; i < count; i++)
+            if (segments[i].cache) sluice__cache_spoil(segments[i].cache);
+        return st;
+    }
+    sluice__head_logits(&pass, ws->x_out, which);
+    for (int i = 0; i < count; i++) {
+        sluice__cache *cache = segments[i].cache;
+        if (cache) cache->state_length = cache->length += segments[i].in.seq_len;
+    }
+    return SLUICE_OK;
+}
+
 sluice_status sluice__forward(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
                               sluice__cache *cache, const sluice__probe *probe, sluice__logits which, float *logits,
                               sluice_error *err) {
-    sluice__pass pass;
-    SLUICE__TRY(begin(&pass, model, ws, in, cache, probe, err));
-    if (which != SLUICE__LOGITS_ALL && !probe && !ws->change && in->batch == 1 && ws->mode == SLUICE__INFER)
-        pass.read = which == SLUICE__LOGITS_LAST ? SLUICE__READ_LAST : SLUICE__READ_NONE;
-    SLUICE__TRY(body_forward(&pass, in->ids));
-    if (pass.read == SLUICE__READ_LAST) pass.rows = pass.seq_len = 1;
-    sluice__head_logits(&pass, ws->x_out, which, logits);
-    if (cache) cache->state_length = cache->length += in->seq_len;
-    return SLUICE_OK;
+    sluice__segment only = {.in = *in, .cache = cache, .logits = logits};
+    return sluice__forward_segments(model, ws, &only, 1, probe, which, err);
 }
 
 static sluice_status need_labels(const sluice__input *in, sluice_error *err) {
@@ -218,10 +274,11 @@ static sluice_status evaluate(const sluice_model *model, sluice__workspace *ws, 
                               const sluice__probe *probe, sluice__router *router, float *nll, sluice__loss *loss,
                               sluice_error *err) {
     sluice__pass pass;
+    sluice__segment only = {.in = *in};
     SLUICE__TRY(need_labels(in, err));
-    SLUICE__TRY(begin(&pass, model, ws, in, NULL, probe, err));
+    SLUICE__TRY(begin(&pass, model, ws, &only, 1, probe, err));
     pass.router = router;
-    SLUICE__TRY(body_forward(&pass, in->ids));
+    SLUICE__TRY(body_forward(&pass));
     sluice__head_loss(&pass, ws->x_out, in->labels, nll ? nll : ws->nll, loss, 0.0f, NULL);
     return SLUICE_OK;
 }
@@ -234,11 +291,12 @@ sluice_status sluice__evaluate(const sluice_model *model, sluice__workspace *ws,
 sluice_status sluice__count_routing(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
                                     sluice__router *router, sluice_error *err) {
     sluice__pass pass;
-    SLUICE__TRY(begin(&pass, model, ws, in, NULL, NULL, err));
+    sluice__segment only = {.in = *in};
+    SLUICE__TRY(begin(&pass, model, ws, &only, 1, NULL, err));
     pass.router = router;
     router->counting = true;
     router->counted = false;
-    sluice_status st = body_forward(&pass, in->ids);
+    sluice_status st = body_forward(&pass);
     router->counting = false;
     router->counted = true;
     return st;
@@ -274,11 +332,12 @@ sluice_status sluice__loss_and_grads_routed(const sluice_model *model, sluice__w
     if (ws->mode != SLUICE__TRAIN) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "gradients need a training workspace");
     if (loss_scale == 0) return evaluate(model, ws, in, probe, router, NULL, loss, err);
     sluice__pass pass;
+    sluice__segment only = {.in = *in};
     SLUICE__TRY(need_labels(in, err));
-    SLUICE__TRY(begin(&pass, model, ws, in, NULL, probe, err));
+    SLUICE__TRY(begin(&pass, model, ws, &only, 1, probe, err));
     pass.router = router;
     sluice__weights_bind(model, grads, &ws->grads);
-    SLUICE__TRY(body_forward(&pass, in->ids));
+    SLUICE__TRY(body_forward(&pass));
     sluice__head_loss(&pass, ws->x_out, in->labels, ws->nll, loss, (float)loss_scale, ws->back.dx);
     int layers = pass.config->num_hidden_layers;
     next_norm last = norm_in_front_of(ws, layers);

@@ -42,6 +42,8 @@ sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_err
  * cache is no longer whole, and forward refuses it until it is truncated to 0. */
 void sluice__cache_truncate(sluice__cache *cache, int length);
 bool sluice__cache_is_whole(const sluice__cache *cache);
+/* A pass broke off: some states have seen its tokens, others not. */
+void sluice__cache_spoil(sluice__cache *cache);
 /* For snapshots and files, as bytes: keys and values of tokens of batch row 0, layer after layer; the states of linear
  * attention behind the last token (none: 0 bytes). Two caches of the same model take each other's. put_tokens takes
  * `count` tokens, behind the first `skip`, out of the bytes of `held` tokens. */
@@ -68,8 +70,19 @@ typedef struct sluice__input {
 
 typedef enum sluice__logits { SLUICE__LOGITS_NONE, SLUICE__LOGITS_LAST, SLUICE__LOGITS_ALL } sluice__logits;
 
-/* Forward. cache NULL = no earlier tokens, nothing kept; otherwise the tokens are appended to it. logits: [B,V] (LAST)
- * or [B,T,V] (ALL). probe may be NULL. */
+/* A part of a pass: tokens with a cache of their own. */
+typedef struct sluice__segment {
+    sluice__input in;
+    sluice__cache *cache; /* NULL = no earlier tokens, nothing kept; otherwise the tokens are appended to it */
+    float *logits;        /* [B,V] (LAST) or [B,T,V] (ALL); NULL = not wanted */
+    int64_t first;        /* its first row in the pass: set by forward */
+} sluice__segment;
+
+/* Forward of several segments at once, whose rows share every product; no two may have the same cache. They fit into the
+ * workspace together. Probes and interventions look at one segment. On failure no cache is longer than before. */
+sluice_status sluice__forward_segments(const sluice_model *model, sluice__workspace *ws, sluice__segment *segments,
+                                       int count, const sluice__probe *probe, sluice__logits which, sluice_error *err);
+/* The same for one segment. probe may be NULL. */
 sluice_status sluice__forward(const sluice_model *model, sluice__workspace *ws, const sluice__input *in,
                               sluice__cache *cache, const sluice__probe *probe, sluice__logits which, float *logits,
                               sluice_error *err);

@@ -406,11 +406,23 @@ sluice_status sluice__workspace_new(sluice__workspace **out, const sluice_model 
 void sluice__workspace_free(sluice__workspace *ws) {
     if (!ws) return;
     sluice__rope_cache_free(&ws->rope);
+    sluice__free(ws->calls);
     for (int i = 0; i < SLUICE__PROBE_BUFFERS; i++) sluice__free(ws->probe_buffer[i]);
     sluice__free(ws);
 }
 
 void sluice__workspace_intervene(sluice__workspace *ws, const sluice__intervention *change) { ws->change = change; }
+
+void *sluice__calls(const sluice__pass *pass, int64_t count, size_t size) {
+    sluice__workspace *ws = pass->ws;
+    size_t bytes = sluice__mul_size((size_t)count, size);
+    if (ws->calls_bytes >= bytes) return ws->calls;
+    sluice__free(ws->calls);
+    ws->calls = sluice__calloc(1, bytes, SLUICE__MEM_OTHER);
+    ws->calls_bytes = ws->calls ? bytes : 0;
+    if (!ws->calls) sluice__no_memory(pass->err, bytes, "the sequences of a pass");
+    return ws->calls;
+}
 
 float *sluice__probe_scratch(const sluice__pass *pass, int which, int64_t count) {
     sluice__workspace *ws = pass->ws;

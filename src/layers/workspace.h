@@ -118,29 +118,35 @@ struct sluice__workspace {
     float *probe_buffer[SLUICE__PROBE_BUFFERS]; /* made when a probe first wants them */
     int64_t probe_capacity[SLUICE__PROBE_BUFFERS];
     const sluice__intervention *change; /* or NULL */
+    void *calls; /* operators that take all segments at once find their arguments here */
+    size_t calls_bytes;
 };
 
 /* One pass: what every layer function gets. */
 typedef struct sluice__pass {
     const sluice_config *config;
     sluice__workspace *ws;
-    int batch, seq_len;
+    sluice__segment *segments;
+    int num_segments;
+    sluice__segment all; /* the only segment, or the rows of several as if they were one without a cache */
+    int batch, seq_len;  /* of it */
     int64_t rows;
     const int32_t *positions; /* [rows] */
-    const int32_t *key_start; /* [rows] or NULL */
-    sluice__cache *cache;     /* or NULL */
     const sluice__probe *probe;
     sluice_error *err;
     sluice__router *router; /* or NULL */
     const sluice__intervention *change; /* or NULL */
-    /* What is read behind the attention of the last layer: every token, only the last one (of a single sequence), or
-     * nothing. A prompt's chunks need no more, and the last MLP and final norm then run on one token or not at all. */
-    enum { SLUICE__READ_ALL, SLUICE__READ_LAST, SLUICE__READ_NONE } read;
+    /* What is read behind the attention of the last layer: every token, or only the last one of each sequence whose
+     * logits are wanted. A prompt's chunks need no more, and the last MLP and final norm then run on few rows or none. */
+    enum { SLUICE__READ_ALL, SLUICE__READ_LAST } read;
 } sluice__pass;
 
 static inline float sluice__norm_offset(const sluice_config *config) {
     return config->norm == SLUICE_NORM_ONE_PLUS ? 1.0f : 0.0f;
 }
+
+/* Room for `count` arguments of `size` bytes each; NULL (with err set) when it cannot be had. The next call takes it back. */
+void *sluice__calls(const sluice__pass *pass, int64_t count, size_t size);
 
 /* A buffer of at least `count` floats that stays with the workspace; NULL (with err set) when it cannot be had. */
 float *sluice__probe_scratch(const sluice__pass *pass, int which, int64_t count);

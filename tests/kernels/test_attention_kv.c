@@ -50,9 +50,8 @@ static void check(sluice_attention_params p, sluice_kv_dtype dtype) {
                                            (sluice_strided){.data = x.v}, gate, (sluice_strided){.data = x.want}, none,
                                            NULL, NULL, &err),
                   &err);
-    assert_ok_err(sluice__attention_forward_kv(&p, (sluice_strided){.data = x.q}, &k, &v, gate,
-                                               (sluice_strided){.data = x.got}, none, NULL, NULL, &err),
-                  &err);
+    sluice__attention_call typed = {.p = p, .q = {.data = x.q}, .gate = gate, .y = {.data = x.got}, .typed_k = k, .typed_v = v};
+    assert_ok_err(sluice__attention_forward_calls(&typed, 1, &err), &err);
     for (int64_t i = 0; i < q_rows * p.head_dim; i++)
         if (!(fabsf(x.want[i] - x.got[i]) <= TOLERANCE))
             fail_msg("dtype %d, q_len %d, kv_len %d, window %d: element %lld: %g against %g", dtype, p.q_len, p.kv_len,

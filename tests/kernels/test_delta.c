@@ -107,7 +107,7 @@ static void check(problem p, bool kept) {
     memcpy(start, p.state, (size_t)states * sizeof *start);
     double out, state;
     if (!kept) p.d.state = NULL;
-    assert_ok(sluice__delta_rule(&p.d));
+    assert_ok(sluice__delta_rule(&p.d, 1));
     compare(&p, kept ? start : NULL, kept, &out, &state);
     if (out > 3e-5 || state > 3e-5)
         fail_msg("%d x %d tokens, heads %d/%d, dims %d x %d: errors %g, %g", p.d.batch, p.d.seq_len, p.d.value_heads,
@@ -136,7 +136,7 @@ static void test_pieces(void **state) {
     pieces.state = fresh(states, 0);
     memcpy(pieces.state, whole.state, (size_t)states * sizeof(float));
     pieces.o = fresh(200 * width, 0);
-    assert_ok(sluice__delta_rule(&whole.d));
+    assert_ok(sluice__delta_rule(&whole.d, 1));
     static const int cuts[] = {1, 1, 2, 3, 4, 60, 64, 65};
     for (int i = 0, at = 0; i < 8; at += cuts[i++]) {
         sluice__delta d = whole.d;
@@ -148,7 +148,7 @@ static void test_pieces(void **state) {
         d.beta += at * 6;
         d.state = pieces.state;
         d.o = pieces.o + at * width;
-        assert_ok(sluice__delta_rule(&d));
+        assert_ok(sluice__delta_rule(&d, 1));
     }
     for (int64_t i = 0; i < 200 * width; i++) assert_true(fabsf(pieces.o[i] - whole.o[i]) < 2e-5f);
     for (int64_t i = 0; i < states; i++) assert_true(fabsf(pieces.state[i] - whole.state[i]) < 2e-5f);
@@ -165,7 +165,7 @@ static void test_convolution_in_pieces(void **state) {
               *z = fresh(ROWS * CHANNELS, 0), *history = fresh((taps - 1) * CHANNELS, 0);
         sluice__conv c = {.rows = ROWS, .channels = CHANNELS, .y_stride = CHANNELS, .x_stride = CHANNELS + 5, .taps = taps,
                           .y = y, .x = x, .w = w};
-        sluice__causal_conv_silu(&c);
+        sluice__causal_conv_silu(&c, 1);
         for (int at = 0, n = 1; at < ROWS; at += n, n = 1 + (n * 5) % 7) {
             if (n > ROWS - at) n = ROWS - at;
             sluice__conv part = c;
@@ -173,7 +173,7 @@ static void test_convolution_in_pieces(void **state) {
             part.x = x + at * (CHANNELS + 5);
             part.y = z + at * CHANNELS;
             part.history = taps > 1 ? history : NULL;
-            sluice__causal_conv_silu(&part);
+            sluice__causal_conv_silu(&part, 1);
         }
         assert_memory_equal(y, z, ROWS * CHANNELS * sizeof *y);
         sluice__free(x);
@@ -233,7 +233,7 @@ static void run_in(void *l_) {
     layer *l = l_;
     sluice__linear_forward(l->in, l->projected, l->x, WIDTH, l->w_in, NULL, l->rows, l->projected, WIDTH);
 }
-static void run_conv(void *l_) { sluice__causal_conv_silu(&((layer *)l_)->conv); }
+static void run_conv(void *l_) { sluice__causal_conv_silu(&((layer *)l_)->conv, 1); }
 static void run_prepare(void *l_) {
     layer *l = l_;
     int64_t s = l->p.d.qkv_stride;
@@ -241,7 +241,7 @@ static void run_prepare(void *l_) {
     sluice__l2_norm(l->p.qkv + 2048, s, l->p.qkv + 2048, s, l->rows, KEY_HEADS, DIM, 1e-6f, 1);
     sluice__delta_gates(l->p.log_decay, l->p.beta, l->in, l->in + 16, l->projected, l->a_log, l->a_log, l->rows, VALUE_HEADS, 1);
 }
-static void run_rule(void *l_) { assert_ok(sluice__delta_rule(&((layer *)l_)->p.d)); }
+static void run_rule(void *l_) { assert_ok(sluice__delta_rule(&((layer *)l_)->p.d, 1)); }
 static void run_norm(void *l_) {
     layer *l = l_;
     sluice__rms_norm_forward(l->p.o, NULL, l->p.o, l->norm, l->rows * VALUE_HEADS, DIM, 1e-6f, 0);
