@@ -37,12 +37,12 @@ sluice_status sluice_bench_products(double seconds, sluice_bench_fn fn, void *us
 typedef struct sluice_bench_operator {
     const char *name;  /* "x W^T", "attention forward" */
     int64_t m, n, k;   /* of products; 0 elsewhere, and for the shapes that found no place of their own */
-    double calls, seconds; /* in one run, on average */
+    double calls, seconds; /* in one run */
     double flops, bytes; /* multiplications and additions (0: memory is what counts); read and written, each operand once */
 } sluice_bench_operator;
 enum { SLUICE_BENCH_OPERATORS = 160 };
 typedef struct sluice_bench_profile {
-    double seconds; /* of one run, on average, what is outside of operators included */
+    double seconds; /* of the whole run, what is outside of operators included; 0: nothing was measured */
     int count;
     sluice_bench_operator operators[SLUICE_BENCH_OPERATORS]; /* most time first */
 } sluice_bench_profile;
@@ -54,7 +54,7 @@ typedef struct sluice_bench_train_params {
     const char *dtypes; /* comma-separated list of float32, bf16 */
     const char *optim;  /* "adamw" or "muon" */
     int steps, warmup; /* timed steps and steps before them, of every gate and dtype, in turn */
-    sluice_bench_profile *profiles; /* [SLUICE_BENCH_ROWS], of one timed step of each row; NULL: none */
+    sluice_bench_profile *profiles; /* [SLUICE_BENCH_ROWS], of the best timed step of each row; NULL: none */
 } sluice_bench_train_params;
 sluice_bench_train_params sluice_bench_train_default(void); /* 124M:4x64, all three gates, float32, 8 steps, 2 warmup */
 /* What sluice_bench_train would refuse: words it does not know, counts, models that do not fit into memory together. */
@@ -80,7 +80,7 @@ typedef struct sluice_bench_infer_params {
     int num_models;
     int prefill, decode, depth; /* tokens; 0 leaves that measurement out */
     int repeat;                 /* timed runs of every model, in turn, after one that is not timed */
-    sluice_bench_profile *profiles; /* [2 * num_models]: of the prompt, and of one token behind it; NULL: none */
+    sluice_bench_profile *profiles; /* [2 * num_models]: of the best prompt, and of one token of the best decoding; NULL: none */
 } sluice_bench_infer_params;
 sluice_bench_infer_params sluice_bench_infer_default(void); /* prefill 512, decode 128, depth 0, repeat 5 */
 

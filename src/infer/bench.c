@@ -18,7 +18,7 @@ typedef struct runner {
     int32_t *ids;  /* [tokens] */
     float *logits; /* [vocab_size] */
     double *prefill, *decode; /* seconds [repeat] */
-    sluice_bench_profile *profiles; /* [2] of timed runs: prefill, one token of decoding; NULL: none */
+    sluice_bench_profile *profiles; /* [2] of the best: prefill, one token of decoding; NULL: none */
 } runner;
 
 sluice_bench_infer_params sluice_bench_infer_default(void) {
@@ -67,22 +67,33 @@ static sluice_status start(runner *r, const char *path, int tokens, sluice_bench
     return st;
 }
 
-static double start_clock(sluice_bench_profile *profile) {
-    if (profile) sluice__profile_start(profile);
-    return sluice__now();
+/* A measurement that may be profiled. */
+typedef struct stopwatch {
+    sluice_bench_profile *best, now; /* best NULL: no profile */
+    double begin;
+} stopwatch;
+
+static void start_watch(stopwatch *c, sluice_bench_profile *best) {
+    c->best = best;
+    c->now = (sluice_bench_profile){0};
+    if (best) sluice__profile_start(&c->now);
+    c->begin = sluice__now();
 }
 
-static double stop_clock(double begin) {
-    double seconds = sluice__now() - begin;
+static double stop_watch(stopwatch *c, int64_t parts) {
+    double seconds = sluice__now() - c->begin;
+    if (!c->best) return seconds;
     sluice__profile_stop();
+    sluice__profile_best(c->best, &c->now, parts, seconds);
     return seconds;
 }
 
 static sluice_status time_prefill(runner *r, int count, double *seconds, sluice_bench_profile *profile, sluice_error *err) {
     sluice_status st = sluice_session_truncate(r->session, 0, err);
-    double begin = start_clock(profile);
+    stopwatch c;
+    start_watch(&c, profile);
     if (st == SLUICE_OK) st = sluice_session_eval(r->session, r->ids, count, r->logits, err);
-    *seconds = stop_clock(begin);
+    *seconds = stop_watch(&c, 1);
     return st;
 }
 
@@ -90,10 +101,11 @@ static sluice_status time_decode(runner *r, int depth, int count, double *second
                                  sluice_error *err) {
     sluice_status st = sluice_session_truncate(r->session, 0, err);
     if (st == SLUICE_OK && depth) st = sluice_session_eval(r->session, r->ids, depth, NULL, err);
-    double begin = start_clock(profile);
+    stopwatch c;
+    start_watch(&c, profile);
     for (int i = 0; st == SLUICE_OK && i < count; i++)
         st = sluice_session_eval(r->session, r->ids + depth + i, 1, r->logits, err);
-    *seconds = stop_clock(begin);
+    *seconds = stop_watch(&c, count);
     return st;
 }
 
@@ -118,18 +130,6 @@ static void summarise(double *seconds, int count, double *best, double *median) 
     *median = count % 2 ? seconds[count / 2] : 0.5 * (seconds[count / 2 - 1] + seconds[count / 2]);
 }
 
-static double sum_of(const double *x, int count) {
-    double sum = 0;
-    for (int i = 0; i < count; i++) sum += x[i];
-    return sum;
-}
-
-static void finish_profiles(runner *r, const sluice_bench_infer_params *p) {
-    sluice__profile_finish(&r->profiles[0], p->repeat, sum_of(r->prefill, p->repeat));
-    sluice__profile_finish(&r->profiles[1], (int64_t)p->repeat * (p->decode ? p->decode : 1),
-                           sum_of(r->decode, p->repeat));
-}
-
 static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, sluice_bench_infer_row *rows,
                              sluice_error *err) {
     int tokens = p->prefill > p->depth + p->decode ? p->prefill : p->depth + p->decode;
@@ -150,7 +150,6 @@ static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, slui
         for (int m = 0; st == SLUICE_OK && m < p->num_models; m++)
             st = run_once(&r[m], p, &r[m].prefill[i], &r[m].decode[i], r[m].profiles, err);
     for (int m = 0; st == SLUICE_OK && m < p->num_models; m++) {
-        if (r[m].profiles) finish_profiles(&r[m], p);
         summarise(r[m].prefill, p->repeat, &rows[m].prefill_seconds, &rows[m].prefill_median);
         summarise(r[m].decode, p->repeat, &rows[m].decode_seconds, &rows[m].decode_median);
     }

@@ -64,14 +64,17 @@ static int by_seconds(const void *a, const void *b) {
     return (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
-void sluice__profile_finish(sluice_bench_profile *p, int64_t runs, double seconds) {
-    for (int i = 0; i < p->count; i++) {
-        sluice_bench_operator *o = &p->operators[i];
-        o->calls /= (double)runs;
-        o->seconds /= (double)runs;
-        o->flops /= (double)runs;
-        o->bytes /= (double)runs;
+void sluice__profile_best(sluice_bench_profile *best, const sluice_bench_profile *p, int64_t parts, double seconds) {
+    double n = (double)parts;
+    if (best->seconds > 0 && best->seconds <= seconds / n) return;
+    *best = *p;
+    best->seconds = seconds / n;
+    for (int i = 0; i < best->count; i++) {
+        sluice_bench_operator *o = &best->operators[i];
+        o->calls /= n;
+        o->seconds /= n;
+        o->flops /= n;
+        o->bytes /= n;
     }
-    p->seconds = seconds / (double)runs;
-    qsort(p->operators, (size_t)p->count, sizeof *p->operators, by_seconds);
+    qsort(best->operators, (size_t)best->count, sizeof *best->operators, by_seconds);
 }

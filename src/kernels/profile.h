@@ -28,8 +28,9 @@ extern bool sluice__profiling;
  * threads compute. */
 void sluice__profile_start(sluice_bench_profile *p);
 void sluice__profile_stop(void);
-/* From sums over `runs` runs of `seconds` altogether to one run; largest first. */
-void sluice__profile_finish(sluice_bench_profile *p, int64_t runs, double seconds);
+/* *best = *p, which took `seconds` for `parts` equal parts, if it is the first or faster for one part. Operators of one part,
+ * those that took most time first. */
+void sluice__profile_best(sluice_bench_profile *best, const sluice_bench_profile *p, int64_t parts, double seconds);
 
 sluice__span sluice__span_begin(sluice__work work);
 void sluice__span_close(sluice__span *span);

@@ -49,7 +49,7 @@ typedef struct runner {
     double *step_seconds;
     double adamw_best;
     int timed;
-    sluice_bench_profile *profile; /* NULL: none */
+    sluice_bench_profile *profile; /* of the best step; NULL: none */
 } runner;
 
 sluice_bench_train_params sluice_bench_train_default(void) {
@@ -155,9 +155,12 @@ static sluice_status run_step(runner *r, int batch, int seq_len, bool timed, slu
 }
 
 static sluice_status step(runner *r, int batch, int seq_len, bool timed, sluice_error *err) {
-    if (timed && r->profile) sluice__profile_start(r->profile);
-    sluice_status st = run_step(r, batch, seq_len, timed, err);
+    if (!timed || !r->profile) return run_step(r, batch, seq_len, timed, err);
+    sluice_bench_profile profile = {0};
+    sluice__profile_start(&profile);
+    sluice_status st = run_step(r, batch, seq_len, true, err);
     sluice__profile_stop();
+    if (st == SLUICE_OK) sluice__profile_best(r->profile, &profile, 1, r->step_seconds[r->timed - 1]);
     return st;
 }
 
@@ -170,9 +173,6 @@ static sluice_bench_train_row result(const runner *r, const char *name, int batc
     const sluice_config *c = sluice_model_config(r->model);
     qsort(r->step_seconds, (size_t)r->timed, sizeof *r->step_seconds, by_value);
     int64_t parameters = sluice_config_num_parameters(c);
-    double sum = 0;
-    for (int i = 0; i < r->timed; i++) sum += r->step_seconds[i];
-    if (r->profile) sluice__profile_finish(r->profile, r->timed, sum);
     return (sluice_bench_train_row){.shape = name,
                                     .gate = r->gate,
                                     .dtype = r->dtype,

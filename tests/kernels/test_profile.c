@@ -41,9 +41,13 @@ static void outermost_counts(void **state) {
     const sluice_bench_operator *o = find(&p, "outer", 0), *i = find(&p, "inner", 0);
     assert_true(o->calls == 2 && o->flops == 20 && o->bytes == 4 && o->seconds > 0);
     assert_true(i->calls == 2 && i->bytes == 2);
-    sluice__profile_finish(&p, 2, 4.0);
-    o = find(&p, "outer", 0);
-    assert_true(o->calls == 1 && o->flops == 10 && o->bytes == 2 && p.seconds == 2);
+    sluice_bench_profile best = {0}, slower = {0};
+    sluice__profile_best(&best, &p, 2, 4.0);
+    sluice__profile_best(&best, &slower, 1, 2.5);
+    o = find(&best, "outer", 0);
+    assert_true(best.count == 2 && o->calls == 1 && o->flops == 10 && o->bytes == 2 && best.seconds == 2);
+    sluice__profile_best(&best, &slower, 1, 1.5);
+    assert_true(best.count == 0 && best.seconds == 1.5);
 }
 
 static void teams_count_once(void **state) {
