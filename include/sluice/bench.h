@@ -38,6 +38,7 @@ typedef struct sluice_bench_operator {
     const char *name;  /* "x W^T", "attention forward" */
     int64_t m, n, k;   /* of products; 0 elsewhere, and for the shapes that found no place of their own */
     double calls, seconds; /* in one run */
+    double best; /* seconds of the fastest call; of the others, what other programs took is a part */
     double flops, bytes; /* multiplications and additions (0: memory is what counts); read and written, each operand once */
 } sluice_bench_operator;
 enum { SLUICE_BENCH_OPERATORS = 160 };

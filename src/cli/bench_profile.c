@@ -29,14 +29,16 @@ static double outside_of(const sluice_bench_profile *p) {
 }
 
 static void print_operator(const sluice_bench_operator *o, double all, const sluice_bench_machine *m) {
-    char shape[64] = "", reached[64] = "";
+    char shape[64] = "", reached[64] = "", best[32] = "";
     rate r = rate_of(o, m);
     if (o->m) snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)o->m, (long long)o->n, (long long)o->k);
     if (r.share > 0)
         snprintf(reached, sizeof reached, "%8.1f %-7s %4.0f %%", r.by_flops ? r.gflops : r.gbs,
                  r.by_flops ? "GFLOP/s" : "GB/s", 100 * r.share);
-    printf("    %-28s %-22s %7.1f %10.3f ms %5.1f %%  %s\n", o->name, shape, o->calls, 1e3 * o->seconds,
-           100 * o->seconds / all, reached);
+    if (o->best > 0 && r.by_flops)
+        snprintf(best, sizeof best, "%4.0f %%", 100 * r.share * o->seconds / (o->calls * o->best));
+    printf("    %-28s %-22s %7.1f %10.3f ms %5.1f %%  %-23s %s\n", o->name, shape, o->calls, 1e3 * o->seconds,
+           100 * o->seconds / all, reached, best);
 }
 
 /* All shapes of a product as one line, where it has several. `first`: the place of the first of them. */
@@ -50,15 +52,18 @@ static void print_sum(const sluice_bench_profile *p, int first, const sluice_ben
         shapes++;
         sum.calls += o->calls;
         sum.seconds += o->seconds;
+        sum.best += o->calls * o->best;
         sum.flops += o->flops;
         sum.bytes += o->bytes;
     }
+    sum.best /= sum.calls;
     if (shapes > 1) print_operator(&sum, p->seconds, m);
 }
 
 void bench_print_profile(const char *of, const sluice_bench_profile *p, const sluice_bench_machine *m) {
     double outside = outside_of(p);
-    printf("    %-28s %-22s %7s %13s %7s  %s\n", of, "m x n x k", "calls", "time", "share", "of product or copy");
+    printf("    %-28s %-22s %7s %13s %7s  %-23s %s\n", of, "m x n x k", "calls", "time", "share", "of product or copy",
+           "best call");
     for (int i = 0; i < p->count; i++) print_operator(&p->operators[i], p->seconds, m);
     printf("    %-28s %-22s %7s %10.3f ms %5.1f %%\n", "outside of operators", "", "", 1e3 * outside,
            100 * outside / p->seconds);
@@ -71,6 +76,7 @@ static json_t *operator_json(const sluice_bench_operator *o, double all, const s
                             o->seconds / all);
     if (o->m)
         json_object_set_new(row, "shape", json_pack("[I, I, I]", (json_int_t)o->m, (json_int_t)o->n, (json_int_t)o->k));
+    if (o->best > 0) json_object_set_new(row, "best_call_ms", json_real(1e3 * o->best));
     if (r.gflops > 0) json_object_set_new(row, "gflops", json_real(r.gflops));
     if (r.gbs > 0) json_object_set_new(row, "gbs", json_real(r.gbs));
     if (r.share > 0) json_object_set_new(row, "share_of_peak", json_real(r.share));

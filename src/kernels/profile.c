@@ -3,6 +3,7 @@
  * region, so only the thread that started the profile writes here. */
 #include "kernels/profile.h"
 #include "base/progress.h"
+#include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@ static sluice_bench_operator *find(sluice_bench_profile *p, const sluice__work *
         for (int i = 0; i < p->count; i++)
             if (same(&p->operators[i], &w)) return &p->operators[i];
         if (p->count >= SLUICE_BENCH_OPERATORS - (w.m ? KEPT : 0)) continue;
-        p->operators[p->count] = (sluice_bench_operator){.name = w.name, .m = w.m, .n = w.n, .k = w.k};
+        p->operators[p->count] = (sluice_bench_operator){.name = w.name, .m = w.m, .n = w.n, .k = w.k, .best = INFINITY};
         return &p->operators[p->count++];
     }
     return NULL;
@@ -55,7 +56,9 @@ sluice__span sluice__span_begin(sluice__work work) {
 }
 
 void sluice__span_close(sluice__span *span) {
-    span->at->seconds += sluice__now() - span->begin;
+    double seconds = sluice__now() - span->begin;
+    span->at->seconds += seconds;
+    if (seconds < span->at->best) span->at->best = seconds;
     open_span = false;
 }
 

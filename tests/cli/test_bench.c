@@ -73,7 +73,7 @@ static void check_profile(const json_t *profile, const char *const *wanted, doub
     size_t i;
     json_array_foreach(operators, i, row) {
         sum += json_number_value(json_object_get(row, "ms"));
-        positive(row, "calls");
+        assert_true(positive(row, "calls") * positive(row, "best_call_ms") < 1.000001 * positive(row, "ms"));
     }
     assert_true(fabs(sum + outside - all) < 1e-3 * all);
     if (outside < -0.001 * all || outside > most_outside * all) fail_msg("outside of operators: %g of %g ms", outside, all);
