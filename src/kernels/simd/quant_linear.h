@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products with blocks (quant_linear.h): body for one vec_<isa>.h and, behind it, the operations that quant_open.h names and
  * ivec_zero, ivec_load, ivec_store, ivec_to_float, ivec_shifted (the integer at an address, shifted left), ivec_dot (adds
- * unsigned codes times inputs, four bytes to a lane), ivec_dot_signed, DOT_CENTRED (codes of Q8_0 are signed).
+ * unsigned codes times inputs of some rows, four bytes to a lane), ivec_dot_signed, DOT_CENTRED (codes of Q8_0 are signed),
+ * ROWS_ABREAST (rows of x whose sums grow in turn, because each waits for itself), QUANT_ROWS (of a tile in registers).
  *
  * Direct: VEC rows of W are opened part by part, and all rows of x (a tile of 1 to 8) multiplied with what lies in registers.
  * The hardware does not take sixteen streams for sequential reading, so the next VEC rows, which follow in memory, are
@@ -32,27 +33,40 @@ VEC_INLINE int most_of(sluice__quant t) {
     }
 }
 
-/* One part of row m of a tile of T rows. */
-VEC_INLINE vec dot_part(vec sum, const weights *w, sluice__quant t, const unsigned char *x, int T, int m) {
-    const unsigned char *code = x + m * PART, *facts = x + T * PART + 4 * m;
+/* One part of rows m .. m + R - 1 of a tile of T rows. */
+VEC_INLINE void dot_rows(vec *sum, const weights *w, sluice__quant t, const unsigned char *x, int T, int m, int R) {
+    const unsigned char *code = x + m * PART, *facts = x + T * PART + 4 * m, *halves = x + T * (PART + 12) + 8 * m;
     const int bits = offset_bits(t), most = most_of(t);
-    vec scale = vec_set_at(facts);
+    ivec acc[ROWS_ABREAST], acc2[ROWS_ABREAST];
     if (t == SLUICE__QUANT_Q6_K) {
-        const unsigned char *halves = x + T * (PART + 12) + 8 * m;
-        ivec a = ivec_dot(ivec_shifted(halves, bits), w->code, code, 4, most);
-        ivec b = ivec_dot(ivec_shifted(halves + 4, bits), w->code + 4, code + 16, 4, most);
-        vec both = vec_fma(ivec_to_float(b), w->scale[1], vec_mul(ivec_to_float(a), w->scale[0]));
-        return vec_fma(both, scale, sum);
+        for (int i = 0; i < R; i++) acc[i] = ivec_shifted(halves + 8 * i, bits);
+        ivec_dot(acc, w->code, code, R, 4, most);
+        for (int i = 0; i < R; i++) acc2[i] = ivec_shifted(halves + 8 * i + 4, bits);
+        ivec_dot(acc2, w->code + 4, code + 16, R, 4, most);
+        for (int i = 0; i < R; i++) {
+            vec both = vec_fma(ivec_to_float(acc2[i]), w->scale[1], vec_mul(ivec_to_float(acc[i]), w->scale[0]));
+            sum[m + i] = vec_fma(both, vec_set_at(facts + 4 * i), sum[m + i]);
+        }
+        return;
     }
-    ivec start = bits ? ivec_shifted(facts + 8 * T, bits) : ivec_zero();
-    ivec acc = t == SLUICE__QUANT_Q8_0 && DOT_CENTRED ? ivec_dot_signed(start, w->code, code)
-                                                      : ivec_dot(start, w->code, code, 8, most);
-    sum = vec_fma(ivec_to_float(acc), vec_mul(scale, w->scale[0]), sum);
-    return has_minimum(t) ? vec_fma(vec_set_at(facts + 4 * T), w->shift, sum) : sum;
+    for (int i = 0; i < R; i++) acc[i] = bits ? ivec_shifted(facts + 8 * T + 4 * i, bits) : ivec_zero();
+    if (t == SLUICE__QUANT_Q8_0 && DOT_CENTRED) ivec_dot_signed(acc, w->code, code, R);
+    else ivec_dot(acc, w->code, code, R, 8, most);
+    for (int i = 0; i < R; i++) {
+        vec scale = vec_mul(vec_set_at(facts + 4 * i), w->scale[0]);
+        sum[m + i] = vec_fma(ivec_to_float(acc[i]), scale, sum[m + i]);
+        if (has_minimum(t)) sum[m + i] = vec_fma(vec_set_at(facts + 4 * T + 4 * i), w->shift, sum[m + i]);
+    }
 }
 
-VEC_INLINE void prefetch(const unsigned char *p, int bytes) {
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+/* The same of rows m .. m + M - 1, into sum[m ..]. */
+VEC_INLINE void dot_part(vec *sum, const weights *w, sluice__quant t, const unsigned char *x, int T, int m, int M) {
+    for (int i = 0; i < M; i += ROWS_ABREAST) dot_rows(sum, w, t, x, T, m + i, M < ROWS_ABREAST ? M : ROWS_ABREAST);
+}
+
+/* Into the second-level cache: what one part of VEC rows needs is spread over sixteen places, so the first holds too little. */
+VEC_INLINE void prefetch(const unsigned char *p, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
 
 /* ---- direct ---- */
@@ -68,7 +82,7 @@ VEC_INLINE void direct_product(vec *total, const unsigned char *x, const unsigne
         if (!is_k(t)) {
             open_block(&w, t, p, stride);
             prefetch(ahead, bytes);
-            for (int m = 0; m < T; m++) sum[m] = dot_part(sum[m], &w, t, x, T, m);
+            dot_part(sum, &w, t, x, T, 0, T);
             x += part_bytes;
             continue;
         }
@@ -80,7 +94,7 @@ VEC_INLINE void direct_product(vec *total, const unsigned char *x, const unsigne
             prefetch(ahead + i * bytes / 4, bytes / 4);
             for (int h = 0; h < 2; h++) {
                 open_k_half(&w, t, &b, raw, i, h);
-                for (int m = 0; m < T; m++) sum[m] = dot_part(sum[m], &w, t, x + k_part(t, i, h) * part_bytes, T, m);
+                dot_part(sum, &w, t, x + k_part(t, i, h) * part_bytes, T, 0, T);
             }
         }
         x += 8 * part_bytes;
@@ -130,20 +144,27 @@ static void direct_rest(vec *total, direct_fn *direct, const unsigned char *x, c
     }
 }
 
+/* VEC rows of `bytes` each group, that are prefetched ahead: one group is too few where it is small, because its last row
+ * is wanted as early as its first. */
+static int64_t groups_ahead(int64_t bytes) {
+    int64_t groups = ((64 << 10) + bytes - 1) / bytes;
+    return groups < 4 ? groups : 4;
+}
+
 /* Rows begin..end-1 of W for up to SLUICE__DIRECT_ROWS rows of x, which are one tile. */
 static void direct_rows(float *y, int64_t y_stride, const unsigned char *x, int64_t rows, const sluice__quant_matrix *w,
                         int64_t begin, int64_t end) {
     int64_t tile = sluice__quant_tile(rows), stride = sluice__quant_row_bytes(w->type, w->columns);
-    int64_t blocks = w->columns / sluice__quant_values(w->type);
+    int64_t blocks = w->columns / sluice__quant_values(w->type), ahead = groups_ahead(VEC * stride) * VEC;
     direct_fn *direct = direct_of(w->type, tile);
     const unsigned char *p = w->blocks + begin * stride;
-    prefetch(p, (int)(VEC * stride));
+    prefetch(p, (end - begin < ahead ? end - begin : ahead) * stride);
     for (int64_t r = begin; r < end; r += VEC, p += VEC * stride) {
         int n = end - r < VEC ? (int)(end - r) : VEC;
         vec total[SLUICE__DIRECT_ROWS];
         for (int m = 0; m < tile; m++) total[m] = vec_zero();
         if (n < VEC) direct_rest(total, direct, x, p, w, tile, n);
-        else direct(total, x, p, stride, blocks, p + (r + 2 * VEC <= end ? VEC * stride : 0));
+        else direct(total, x, p, stride, blocks, p + (r + ahead + VEC <= end ? ahead * stride : 0));
         for (int m = 0; m < rows; m++) vec_store_n(y + m * y_stride + r, total[m], n);
     }
 }
@@ -172,13 +193,12 @@ VEC_INLINE void get_part(weights *w, const unsigned char *at, sluice__quant t, i
 
 /* VEC rows into one half of a panel. */
 VEC_INLINE void fill_panel(unsigned char *panel, const unsigned char *p, int64_t stride, int64_t blocks, int half,
-                           const unsigned char *ahead, sluice__quant t) {
-    const int part = panel_part_bytes(t), bytes = block_bytes(t) * VEC;
-    for (; blocks > 0; blocks--, p += block_bytes(t), ahead += bytes) {
+                           sluice__quant t) {
+    const int part = panel_part_bytes(t);
+    for (; blocks > 0; blocks--, p += block_bytes(t)) {
         weights w;
         if (!is_k(t)) {
             open_block(&w, t, p, stride);
-            prefetch(ahead, bytes);
             put_part(panel, &w, t, half);
             panel += part;
             continue;
@@ -188,7 +208,6 @@ VEC_INLINE void fill_panel(unsigned char *panel, const unsigned char *p, int64_t
         for (int i = 0; i < 4; i++) {
             ivec raw[8];
             open_k_pair(raw, &b, t, p, stride, i);
-            prefetch(ahead + i * bytes / 4, bytes / 4);
             for (int h = 0; h < 2; h++) {
                 open_k_half(&w, t, &b, raw, i, h);
                 put_part(panel + k_part(t, i, h) * part, &w, t, half);
@@ -198,19 +217,14 @@ VEC_INLINE void fill_panel(unsigned char *panel, const unsigned char *p, int64_t
     }
 }
 
-/* Panels of types that differ in nothing but how they are opened are alike. */
-VEC_INLINE sluice__quant panel_type(sluice__quant t) { return has_minimum(t) ? SLUICE__QUANT_Q5_1 : t; }
-
 #define QUANT_TYPE(name, values, bytes)                                                                                \
-    static void fill_##name(unsigned char *panel, const unsigned char *p, int64_t stride, int64_t blocks, int half,    \
-                            const unsigned char *ahead) {                                                              \
-        fill_panel(panel, p, stride, blocks, half, ahead, SLUICE__QUANT_##name);                                       \
+    static void fill_##name(unsigned char *panel, const unsigned char *p, int64_t stride, int64_t blocks, int half) {  \
+        fill_panel(panel, p, stride, blocks, half, SLUICE__QUANT_##name);                                              \
     }
 SLUICE__QUANT_LIST(QUANT_TYPE)
 #undef QUANT_TYPE
 
-typedef void fill_fn(unsigned char *panel, const unsigned char *p, int64_t stride, int64_t blocks, int half,
-                     const unsigned char *ahead);
+typedef void fill_fn(unsigned char *panel, const unsigned char *p, int64_t stride, int64_t blocks, int half);
 static fill_fn *const fills[SLUICE__QUANTS] = {
 #define QUANT_TYPE(name, values, bytes) fill_##name,
     SLUICE__QUANT_LIST(QUANT_TYPE)
@@ -223,7 +237,7 @@ static void fill_rest(unsigned char *panel, const unsigned char *p, const sluice
     for (int64_t c = 0; c < w->columns; c += CHUNK) {
         int64_t columns = w->columns - c < CHUNK ? w->columns - c : CHUNK, bytes = sluice__quant_row_bytes(w->type, columns);
         copy_chunk(copy, p, stride, rows, bytes);
-        fills[w->type](panel, copy, bytes, columns / values, half, copy);
+        fills[w->type](panel, copy, bytes, columns / values, half);
         p += bytes;
         panel += columns / PART * panel_part_bytes(w->type);
     }
@@ -234,77 +248,81 @@ static void fill(unsigned char *panel, const sluice__quant_matrix *w, int64_t in
     for (int half = 0; half < HALVES; half++) {
         int64_t r = index * PANEL + half * VEC, left = w->rows - r;
         const unsigned char *p = w->blocks + r * stride;
-        if (left < VEC) {
-            if (left > 0) fill_rest(panel, p, w, (int)left, half);
-            return;
-        }
-        fills[w->type](panel, p, stride, w->columns / sluice__quant_values(w->type), half,
-                       p + (left >= 2 * VEC ? VEC * stride : 0));
+        if (left >= VEC) fills[w->type](panel, p, stride, w->columns / sluice__quant_values(w->type), half);
+        else if (left > 0) fill_rest(panel, p, w, (int)left, half);
     }
 }
 
-/* Rows first .. first + M - 1 of a tile of T rows, of which `filled` are wanted, times VEC rows of a panel. */
-VEC_INLINE void tile_product(float *y, int64_t y_stride, int outputs, int filled, const unsigned char *x,
-                             const unsigned char *panel, int64_t parts, sluice__quant t, int half, int T, int first, int M) {
+/* A panel on its way past rows of x: its products, and what to prefetch while the first tile passes. */
+typedef struct passing {
+    float *y;
+    int64_t y_stride, outputs;
+    const unsigned char *panel;
+    int64_t parts;
+    const unsigned char *ahead;
+    int64_t ahead_bytes; /* for each part */
+} passing;
+
+/* Rows first .. first + M - 1 of a tile of T rows at x, of which `filled` are wanted, times VEC rows of a panel. */
+VEC_INLINE void tile_product(const passing *c, float *y, const unsigned char *x, int filled, sluice__quant t, int half, int T,
+                             int first, int M, int64_t ahead_bytes) {
+    const unsigned char *panel = c->panel, *ahead = c->ahead;
+    int64_t left = c->outputs - half * VEC;
+    int outputs = left < VEC ? (int)left : VEC;
     vec sum[SLUICE__TILE_ROWS];
-    for (int m = 0; m < M; m++) sum[m] = vec_zero();
-    for (int64_t p = 0; p < parts; p++, panel += panel_part_bytes(t), x += T * SLUICE__QUANT_ROW_BYTES) {
+    for (int m = 0; m < T; m++) sum[m] = vec_zero();
+    for (int64_t p = 0; p < c->parts; p++, panel += panel_part_bytes(t), x += T * SLUICE__QUANT_ROW_BYTES) {
         weights w;
         get_part(&w, panel, t, half);
-        for (int m = 0; m < M; m++) sum[m] = dot_part(sum[m], &w, t, x, T, first + m);
+        prefetch(ahead, ahead_bytes);
+        ahead += ahead_bytes;
+        dot_part(sum, &w, t, x, T, first, M);
     }
-    for (int m = 0; m < M; m++)
-        if (first + m < filled) vec_store_n(y + (first + m) * y_stride, sum[m], outputs);
+    for (int m = first; m < first + M && m < filled; m++) vec_store_n(y + m * c->y_stride + half * VEC, sum[m], outputs);
 }
 
 /* All rows of a tile times one panel. */
-VEC_INLINE void panel_product(float *y, int64_t y_stride, int64_t outputs, int filled, const unsigned char *x,
-                              const unsigned char *panel, int64_t parts, sluice__quant t, int T) {
-    for (int half = 0; half < HALVES; half++) {
-        int64_t left = outputs - half * VEC;
-        if (left <= 0) break;
-        for (int first = 0; first < T; first += QUANT_ROWS)
-            tile_product(y + half * VEC, y_stride, left < VEC ? (int)left : VEC, filled, x, panel, parts, t, half, T, first,
-                         T < QUANT_ROWS ? T : QUANT_ROWS);
-    }
+VEC_INLINE void panel_product(const passing *c, float *y, const unsigned char *x, int filled, sluice__quant t, int T,
+                              int64_t ahead_bytes) {
+    for (int half = 0; half < HALVES && half * VEC < c->outputs; half++)
+        for (int first = 0; first < T; first += QUANT_ROWS) {
+            tile_product(c, y, x, filled, t, half, T, first, T < QUANT_ROWS ? T : QUANT_ROWS, ahead_bytes);
+            ahead_bytes = 0;
+        }
 }
 
 /* All rows of x times one panel. */
-VEC_INLINE void panel_rows(float *y, int64_t y_stride, int64_t outputs, const unsigned char *x, int64_t rows,
-                           const unsigned char *panel, int64_t parts, sluice__quant t) {
-    for (int64_t r = 0, tile; r < rows; r += tile) {
+VEC_INLINE void panel_rows(const passing *c, const unsigned char *x, int64_t rows, sluice__quant t) {
+    int64_t ahead_bytes = c->ahead_bytes;
+    for (int64_t r = 0, tile; r < rows; r += tile, ahead_bytes = 0) {
         tile = sluice__quant_tile(rows - r);
         int filled = rows - r < tile ? (int)(rows - r) : (int)tile;
-        float *to = y + r * y_stride;
+        float *y = c->y + r * c->y_stride;
         switch (tile) {
-        case 1: panel_product(to, y_stride, outputs, filled, x, panel, parts, t, 1); break;
-        case 2: panel_product(to, y_stride, outputs, filled, x, panel, parts, t, 2); break;
-        case 4: panel_product(to, y_stride, outputs, filled, x, panel, parts, t, 4); break;
-        case 8: panel_product(to, y_stride, outputs, filled, x, panel, parts, t, 8); break;
-        default: panel_product(to, y_stride, outputs, filled, x, panel, parts, t, 16); break;
+        case 1: panel_product(c, y, x, filled, t, 1, ahead_bytes); break;
+        case 2: panel_product(c, y, x, filled, t, 2, ahead_bytes); break;
+        case 4: panel_product(c, y, x, filled, t, 4, ahead_bytes); break;
+        case 8: panel_product(c, y, x, filled, t, 8, ahead_bytes); break;
+        default: panel_product(c, y, x, filled, t, 16, ahead_bytes); break;
         }
-        x += tile * parts * SLUICE__QUANT_ROW_BYTES;
+        x += tile * c->parts * SLUICE__QUANT_ROW_BYTES;
     }
 }
 
 #define PANEL_TYPE(name)                                                                                               \
-    static void panel_##name(float *y, int64_t y_stride, int64_t outputs, const unsigned char *x, int64_t rows,        \
-                             const unsigned char *panel, int64_t parts) {                                              \
-        panel_rows(y, y_stride, outputs, x, rows, panel, parts, SLUICE__QUANT_##name);                                 \
+    static void panel_##name(const passing *c, const unsigned char *x, int64_t rows) {                                 \
+        panel_rows(c, x, rows, SLUICE__QUANT_##name);                                                                  \
     }
 PANEL_TYPE(Q8_0) PANEL_TYPE(Q4_0) PANEL_TYPE(Q5_0) PANEL_TYPE(Q5_1) PANEL_TYPE(Q6_K)
 #undef PANEL_TYPE
 
-static void one_panel(float *y, int64_t y_stride, const unsigned char *x, int64_t rows, const unsigned char *panel,
-                      const sluice__quant_matrix *w, int64_t index) {
-    int64_t outputs = w->rows - index * PANEL, parts = w->columns / PART;
-    switch (panel_type(w->type)) {
-    case SLUICE__QUANT_Q8_0: panel_Q8_0(y, y_stride, outputs, x, rows, panel, parts); break;
-    case SLUICE__QUANT_Q4_0: panel_Q4_0(y, y_stride, outputs, x, rows, panel, parts); break;
-    case SLUICE__QUANT_Q5_0: panel_Q5_0(y, y_stride, outputs, x, rows, panel, parts); break;
-    case SLUICE__QUANT_Q6_K: panel_Q6_K(y, y_stride, outputs, x, rows, panel, parts); break;
-    default: panel_Q5_1(y, y_stride, outputs, x, rows, panel, parts); break;
-    }
+/* Panels of types that differ in nothing but how they are opened are alike. */
+static void one_panel(const passing *c, const unsigned char *x, int64_t rows, sluice__quant type) {
+    if (has_minimum(type)) panel_Q5_1(c, x, rows);
+    else if (type == SLUICE__QUANT_Q8_0) panel_Q8_0(c, x, rows);
+    else if (type == SLUICE__QUANT_Q4_0) panel_Q4_0(c, x, rows);
+    else if (type == SLUICE__QUANT_Q5_0) panel_Q5_0(c, x, rows);
+    else panel_Q6_K(c, x, rows);
 }
 
 /* Rows of x whose rounded inputs stay in the second-level cache while the panels in scratch pass over them. */
@@ -316,15 +334,19 @@ static int64_t piece_rows(int64_t columns) {
 
 static void panels_of_rows(float *y, int64_t y_stride, const unsigned char *x, int64_t rows, const sluice__quant_matrix *w,
                            int64_t begin, int64_t end, unsigned char *scratch) {
-    int64_t panel_bytes = w->columns / PART * panel_part_bytes(w->type), piece = piece_rows(w->columns);
-    int64_t kept = sluice__quant_panels_kept(w->columns);
+    int64_t parts = w->columns / PART, panel_bytes = parts * panel_part_bytes(w->type), piece = piece_rows(w->columns);
+    int64_t kept = sluice__quant_panels_kept(w->columns), stride = sluice__quant_row_bytes(w->type, w->columns);
     for (int64_t at = begin; at < end; at += kept) {
         int64_t count = end - at < kept ? end - at : kept;
         for (int64_t r = 0; r < rows; r += piece)
             for (int64_t i = 0; i < count; i++) {
-                if (r == 0) fill(scratch + i * panel_bytes, w, at + i);
-                one_panel(y + r * y_stride + (at + i) * PANEL, y_stride, x + sluice__quant_input_bytes(r, w->columns),
-                          rows - r < piece ? rows - r : piece, scratch + i * panel_bytes, w, at + i);
+                int64_t index = at + i, next = (index + 1) * PANEL;
+                const passing c = {.y = y + r * y_stride + index * PANEL, .y_stride = y_stride,
+                                   .outputs = w->rows - index * PANEL, .panel = scratch + i * panel_bytes, .parts = parts,
+                                   .ahead = w->blocks + next * stride,
+                                   .ahead_bytes = r == 0 && next + PANEL <= end * PANEL ? PANEL * stride / parts : 0};
+                if (r == 0) fill(scratch + i * panel_bytes, w, index);
+                one_panel(&c, x + sluice__quant_input_bytes(r, w->columns), rows - r < piece ? rows - r : piece, w->type);
             }
     }
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simd/quant_linear.h for AVX2: products of bytes are summed in pairs to 16 bits, which 8-bit codes would overflow; those
  * are signed, and the sign moves to the other factor. Smaller codes leave room for several pairs in 16 bits. */
+#include "kernels/quant_linear.h"
 #include "kernels/x86/vec_avx2.h"
 #include <stdbool.h>
 #include <string.h>
 
 typedef __m256i ivec;
-enum { DOT_CENTRED = 1, QUANT_ROWS = 4 };
+enum { DOT_CENTRED = 1, QUANT_ROWS = 4, ROWS_ABREAST = 1 };
 #define QUANT_KERNEL(name) sluice_##name##_avx2
 
 VEC_INLINE ivec ivec_load(const void *p) { return _mm256_loadu_si256(p); }
@@ -76,7 +77,7 @@ VEC_INLINE ivec ivec_shifted(const void *p, int n) { return _mm256_slli_epi32(_m
 VEC_INLINE ivec add_pairs(ivec acc, ivec pairs) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-VEC_INLINE ivec ivec_dot(ivec acc, const ivec *code, const unsigned char *x, int groups, int most) {
+VEC_INLINE ivec dot_row(ivec acc, const ivec *code, const unsigned char *x, int groups, int most) {
     const int room = INT16_MAX / (2 * 127 * most); /* pairs that 16 bits can hold the sum of */
     for (int g = 0; g < groups; g += room) {
         ivec pairs = _mm256_maddubs_epi16(code[g], _mm256_set1_epi32(int_at(x + 4 * g)));
@@ -86,11 +87,15 @@ VEC_INLINE ivec ivec_dot(ivec acc, const ivec *code, const unsigned char *x, int
     }
     return acc;
 }
-VEC_INLINE ivec ivec_dot_signed(ivec acc, const ivec *code, const unsigned char *x) {
-    for (int g = 0; g < 8; g++)
-        acc = add_pairs(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(code[g]),
-                                                  _mm256_sign_epi8(_mm256_set1_epi32(int_at(x + 4 * g)), code[g])));
-    return acc;
+VEC_INLINE void ivec_dot(ivec *acc, const ivec *code, const unsigned char *x, int rows, int groups, int most) {
+    for (int r = 0; r < rows; r++) acc[r] = dot_row(acc[r], code, x + SLUICE__PART * r, groups, most);
+}
+VEC_INLINE void ivec_dot_signed(ivec *acc, const ivec *code, const unsigned char *x, int rows) {
+    for (int r = 0; r < rows; r++)
+        for (int g = 0; g < 8; g++) {
+            ivec input = _mm256_set1_epi32(int_at(x + SLUICE__PART * r + 4 * g));
+            acc[r] = add_pairs(acc[r], _mm256_maddubs_epi16(_mm256_abs_epi8(code[g]), _mm256_sign_epi8(input, code[g])));
+        }
 }
 VEC_INLINE vec vec_set_at(const void *p) { return _mm256_castsi256_ps(_mm256_set1_epi32(int_at(p))); }
 

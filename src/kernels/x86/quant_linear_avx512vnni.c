@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simd/quant_linear.h for AVX-512 with VNNI. */
+#include "kernels/quant_linear.h"
 #include "kernels/x86/vec_avx512.h"
 #include <stdbool.h>
 #include <string.h>
 
 typedef __m512i ivec;
 /* The sum of products takes unsigned codes; 128 is subtracted through the start of the sum. */
-enum { DOT_CENTRED = 0, QUANT_ROWS = 16 };
+enum { DOT_CENTRED = 0, QUANT_ROWS = 16, ROWS_ABREAST = 4 };
 #define QUANT_KERNEL(name) sluice_##name##_vnni
 
 VEC_INLINE ivec ivec_load(const void *p) { return _mm512_loadu_si512(p); }
@@ -75,12 +76,15 @@ VEC_INLINE vec ivec_low_halves(ivec a) { return _mm512_cvtph_ps(_mm512_cvtepi32_
 VEC_INLINE vec ivec_high_halves(ivec a) { return ivec_low_halves(_mm512_srli_epi32(a, 16)); }
 
 VEC_INLINE ivec ivec_shifted(const void *p, int n) { return _mm512_slli_epi32(_mm512_set1_epi32(int_at(p)), (unsigned)n); }
-VEC_INLINE ivec ivec_dot(ivec acc, const ivec *code, const unsigned char *x, int groups, int most) {
+VEC_INLINE void ivec_dot(ivec *acc, const ivec *code, const unsigned char *x, int rows, int groups, int most) {
     (void)most;
-    for (int g = 0; g < groups; g++) acc = _mm512_dpbusd_epi32(acc, code[g], _mm512_set1_epi32(int_at(x + 4 * g)));
-    return acc;
+    for (int g = 0; g < groups; g++)
+        for (int r = 0; r < rows; r++)
+            acc[r] = _mm512_dpbusd_epi32(acc[r], code[g], _mm512_set1_epi32(int_at(x + SLUICE__PART * r + 4 * g)));
 }
-VEC_INLINE ivec ivec_dot_signed(ivec acc, const ivec *code, const unsigned char *x) { return ivec_dot(acc, code, x, 8, 255); }
+VEC_INLINE void ivec_dot_signed(ivec *acc, const ivec *code, const unsigned char *x, int rows) {
+    ivec_dot(acc, code, x, rows, 8, 255);
+}
 VEC_INLINE vec vec_set_at(const void *p) { return _mm512_castsi512_ps(_mm512_set1_epi32(int_at(p))); }
 
 #include "kernels/simd/quant_linear.h"
