@@ -9,6 +9,7 @@
 #include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -102,8 +103,12 @@ sluice_status sluice__atomic_open(sluice__atomic_file *w, const char *path, slui
         sluice__atomic_abort(w);
         return sluice__no_memory(err, strlen(path), "a path");
     }
+    sluice__remove_stale(w->path);
     w->stream = fopen(w->temporary, "wbe");
-    if (w->stream) return SLUICE_OK;
+    if (w->stream) {
+        flock(fileno(w->stream), LOCK_EX | LOCK_NB); /* says that it is being written; where locks do not work the process' number does */
+        return SLUICE_OK;
+    }
     sluice_status st = io_error(err, w->temporary, "create");
     sluice__atomic_abort(w);
     return st;
@@ -181,6 +186,7 @@ sluice_status sluice__atomic_dir_begin(char **temporary, const char *path, sluic
     char *target;
     *temporary = NULL;
     SLUICE__TRY(target_of(&target, path, true, err));
+    sluice__remove_stale(target);
     *temporary = sluice__asprintf("%s.tmp-%d", target, (int)getpid());
     sluice__free(target);
     if (!*temporary) return sluice__no_memory(err, strlen(path), "a path");

@@ -36,6 +36,9 @@ sluice_status sluice__atomic_dir_begin(char **temporary, const char *path, sluic
 sluice_status sluice__atomic_dir_commit(char *temporary, const char *path, sluice_error *err);
 void sluice__atomic_dir_discard(char *temporary);
 
+/* Removes what processes that are gone have left of such writes beside a path (stale.c); begin and open do it. */
+void sluice__remove_stale(const char *path);
+
 sluice_status sluice__make_dirs(const char *path, sluice_error *err); /* mkdir -p */
 sluice_status sluice__remove_tree(const char *path, sluice_error *err);
 bool sluice__is_dir(const char *path);

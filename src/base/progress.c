@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -179,4 +180,17 @@ void sluice__progress_end(sluice__progress *p, const char *note_fmt, ...) {
     pthread_mutex_lock(&lock);
     if (p->slot >= 0) slots[p->slot].used = false;
     pthread_mutex_unlock(&lock);
+}
+
+/* ---- several runs ---- */
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void sluice__best_and_median(double *seconds, int count, double *best, double *median) {
+    qsort(seconds, (size_t)count, sizeof *seconds, by_size);
+    *best = seconds[0];
+    *median = count % 2 ? seconds[count / 2] : 0.5 * (seconds[count / 2 - 1] + seconds[count / 2]);
 }

@@ -28,4 +28,6 @@ double sluice__now(void); /* monotonic seconds */
 char *sluice__format_bytes(char *out, double bytes);
 char *sluice__format_count(char *out, double n);
 char *sluice__format_seconds(char *out, double s);
+/* Sorts what several runs took, count >= 1; of an even number the median is between the two in the middle. */
+void sluice__best_and_median(double *seconds, int count, double *best, double *median);
 #endif

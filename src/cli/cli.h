@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <popt.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include "base/strbuf.h"
 #include "sluice/status.h"
 
@@ -34,6 +35,10 @@ void cli_limit_spinning(const char **argv);
 /* Prints "sluice <command>: <text>" and returns CLI_FAILED or CLI_USAGE. */
 int cli_fail(const char *command, const sluice_error *err);
 int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Prints text and a line end in lines of at most 80 columns: line ends in it count as spaces, two of them part paragraphs.
+ * `at`: columns that the first line has already; later ones are indented. */
+void cli_print_wrapped(FILE *out, const char *text, int at, int indent);
 
 /* Parses options: returns the context (free with poptFreeContext), or NULL with *exit_code set (usage error, or --help
  * was printed). `usage` is the line behind "sluice <command>", `about` one paragraph, `example` one or more command

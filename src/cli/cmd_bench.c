@@ -9,6 +9,11 @@
 
 static const char *const default_shapes[] = {"124M:4x64", "124M:4x256", "124M:1x1024", "small:16x256", NULL};
 
+enum { DEFAULT_STEPS = 8, DEFAULT_WARMUP = 2 };
+#define DEFAULT_SECONDS 0.2
+#define DEFAULT_GATES "none,headwise,elementwise"
+#define DEFAULT_DTYPE "float32"
+
 typedef struct options {
     cli_common common;
     double seconds;
@@ -158,6 +163,30 @@ static int bench_train(const options *o, sluice_error *err) {
     return rows ? bench_print_json(json_pack("{s:o, s:o}", "machine", bench_machine_json(&m), "train", rows)) : CLI_OK;
 }
 
+/* An option that was given (differs from its default) and means nothing for what is measured: bit k, kind k; NULL. */
+static const char *idle_option(const options *o, int kind) {
+    const sluice_bench_infer_params d = sluice_bench_infer_default();
+    enum { KERNELS = 1, TRAIN = 2, INFER = 4, TOKENIZE = 8 };
+    const struct {
+        const char *name;
+        int kinds;
+        bool given;
+    } all[] = {{"--seconds", KERNELS, o->seconds != DEFAULT_SECONDS},
+               {"--shape", TRAIN, o->shape != NULL},
+               {"--gates", TRAIN, strcmp(o->gates, DEFAULT_GATES) != 0},
+               {"--dtype", TRAIN, strcmp(o->dtypes, DEFAULT_DTYPE) != 0},
+               {"--optim", TRAIN, o->optim != NULL},
+               {"--steps", TRAIN, o->steps != DEFAULT_STEPS},
+               {"--warmup", TRAIN, o->warmup != DEFAULT_WARMUP},
+               {"--prefill", INFER, o->infer.prefill != d.prefill},
+               {"--decode", INFER, o->infer.decode != d.decode},
+               {"--depth", INFER, o->infer.depth != d.depth},
+               {"--repeat", INFER | TOKENIZE, o->infer.repeat != d.repeat}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].given && !(all[i].kinds >> kind & 1)) return all[i].name;
+    return NULL;
+}
+
 /* The words behind the options: what to measure, and what with. */
 static int run_bench(options *o, poptContext ctx) {
     static const char *const words[] = {"kernels", "train", "infer", "tokenize"};
@@ -175,6 +204,8 @@ static int run_bench(options *o, poptContext ctx) {
     if (o->infer.repeat < 1 || o->infer.repeat > 10000)
         return cli_usage("bench", "--repeat: found %d, expected 1..10000", o->infer.repeat);
     if (o->profile && kind != 1 && kind != 2) return cli_usage("bench", "--profile: found %s, expected train or infer", what);
+    const char *idle = idle_option(o, kind);
+    if (idle) return cli_usage("bench", "%s has no effect on bench %s", idle, what);
     if ((rc = cli_start(&o->common)) != CLI_OK) return rc;
     sluice_error err = {0};
     o->infer.models = args;
@@ -192,7 +223,8 @@ static int run_bench(options *o, poptContext ctx) {
 }
 
 int cmd_bench(int argc, const char **argv) {
-    options o = {.seconds = 0.2, .steps = 8, .warmup = 2, .infer = sluice_bench_infer_default()};
+    options o = {.seconds = DEFAULT_SECONDS, .steps = DEFAULT_STEPS, .warmup = DEFAULT_WARMUP,
+                 .infer = sluice_bench_infer_default()};
     char *gates = NULL, *dtypes = NULL;
     struct poptOption table[] = {
         {"seconds", '\0', POPT_ARG_DOUBLE | POPT_ARGFLAG_SHOW_DEFAULT, &o.seconds, 0,
@@ -236,8 +268,8 @@ int cmd_bench(int argc, const char **argv) {
         "  sluice bench infer model.gguf run/model --prefill 512 --decode 128\n"
         "  sluice bench tokenize tokenizer.json book.txt", &rc);
     if (!ctx) return rc;
-    o.gates = gates ? gates : "none,headwise,elementwise";
-    o.dtypes = dtypes ? dtypes : "float32";
+    o.gates = gates ? gates : DEFAULT_GATES;
+    o.dtypes = dtypes ? dtypes : DEFAULT_DTYPE;
     rc = run_bench(&o, ctx);
     free(gates);
     free(dtypes);

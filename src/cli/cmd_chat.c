@@ -340,6 +340,10 @@ static int run(const options *o, const char *path) {
 static int check_options(const options *o) {
     if (o->thinking && strcmp(o->thinking, "on") && strcmp(o->thinking, "off"))
         return cli_usage("chat", "--thinking: found \"%s\", expected on or off", o->thinking);
+    if (o->load && o->system)
+        return cli_usage("chat", "--system has no effect with --load: the saved conversation has its own system message");
+    if (o->load && o->print_prompt)
+        return cli_usage("chat", "--load has no effect with --print-prompt, which shows --system, --messages and --prompt");
     if (o->print_prompt && !o->prompts && !o->messages)
         return cli_usage("chat", "--print-prompt needs --prompt or --messages");
     return cli_sampling_check("chat", &o->sampling);

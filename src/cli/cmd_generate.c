@@ -215,9 +215,6 @@ static sluice_status generate(const options *o, const char *path, const sluice_m
     j.params.num_logprobs = o->logprobs > 0 ? o->logprobs : 0;
     cli_session_params(&o->sampling, config, &sp);
     sp.num_sequences = o->num_return_sequences;
-    if (!o->common.quiet && sp.capacity > config->max_position_embeddings)
-        fprintf(stderr, "warning: --context %d is beyond the model's max_position_embeddings of %d\n", sp.capacity,
-                config->max_position_embeddings);
     if (!o->common.quiet && !o->common.json) cli_print_plan(config, &sp);
     SLUICE__TRY_GOTO(sluice_session_new(&j.session, model, &sp, err), out);
     for (int i = 0; i == 0 || (o->prompts && o->prompts[i]); i++) SLUICE__TRY_GOTO(one_prompt(&j, i, config, err), out);
@@ -234,14 +231,15 @@ static int check_options(const options *o) {
     if (code != CLI_OK) return code;
     if (o->num_return_sequences < 1 || o->num_return_sequences > 1024)
         return cli_usage("generate", "--num-return-sequences: found %d, expected 1..1024", o->num_return_sequences);
-    if (o->logprobs < -1 || o->logprobs > 1000)
+    bool logprobs = o->logprobs != CLI_UNSET_INT;
+    if (logprobs && (o->logprobs < 0 || o->logprobs > 1000))
         return cli_usage("generate", "--logprobs: found %d, expected 0..1000", o->logprobs);
-    if (o->logprobs >= 0 && !o->common.json) return cli_usage("generate", "--logprobs is shown with --json only");
+    if (logprobs && !o->common.json) return cli_usage("generate", "--logprobs is shown with --json only");
     return CLI_OK;
 }
 
 int cmd_generate(int argc, const char **argv) {
-    options o = {.sampling = CLI_SAMPLING_UNSET, .num_return_sequences = 1, .logprobs = -1};
+    options o = {.sampling = CLI_SAMPLING_UNSET, .num_return_sequences = 1, .logprobs = CLI_UNSET_INT};
     struct poptOption table[] = {
         {"prompt", 'p', POPT_ARG_ARGV, &o.prompts, 0,
          "text to continue (default: read standard input); may be repeated", "TEXT"},

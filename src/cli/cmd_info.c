@@ -7,9 +7,12 @@
 #include "cli/info.h"
 #include "cli/model_options.h"
 #include "sluice/train.h"
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const long long UNSET = LLONG_MIN; /* an option that was not given */
 
 typedef struct options {
     cli_common common;
@@ -174,7 +177,7 @@ static int parse(options *o, int argc, const char **argv) {
     struct poptOption table[] = {
         {"config", '\0', POPT_ARG_STRING, &o->config, 0, "describe this config.json alone", "FILE"},
         {"context", '\0', POPT_ARG_LONGLONG, &o->context, 0,
-         "tokens for memory and work; 0 (default): the model's positions, at most 4096", "N"},
+         "tokens for memory and work (default: the model's positions, at most 4096)", "N"},
         {"variants", '\0', POPT_ARG_NONE, &o->variants, 0,
          "counts, work and memory of every variant of the paper on top of this model", NULL},
         {"tensors", '\0', POPT_ARG_NONE, &o->tensors, 0, "list every tensor", NULL},
@@ -190,8 +193,8 @@ static int parse(options *o, int argc, const char **argv) {
         code = cli_usage("info", "one PATH at most");
     else if (path && o->config)
         code = cli_usage("info", "give PATH or --config, not both");
-    else if (o->context < 0 || o->context > 1 << 30)
-        code = cli_usage("info", "--context: found %lld, expected 0..%d", o->context, 1 << 30);
+    else if (o->context != UNSET && (o->context < 1 || o->context > 1 << 30))
+        code = cli_usage("info", "--context: found %lld, expected 1..%d", o->context, 1 << 30);
     else if (o->model && path)
         code = cli_usage("info", "model options stand over --config or alone, not over PATH");
     else if (o->variants && !path && !o->config && !o->model)
@@ -201,6 +204,7 @@ static int parse(options *o, int argc, const char **argv) {
     else {
         cli_common quiet = o->common;
         quiet.quiet = 1; /* nothing is computed: no line about the machine */
+        if (o->context == UNSET) o->context = 0;
         code = cli_start(&quiet);
         if (code == CLI_OK) code = run(o, path);
     }
@@ -211,7 +215,7 @@ static int parse(options *o, int argc, const char **argv) {
 }
 
 int cmd_info(int argc, const char **argv) {
-    options o = {0};
+    options o = {.context = UNSET};
     sluice_error err = {0};
     const char **args = sluice__calloc((size_t)argc + 1, sizeof *args, SLUICE__MEM_OTHER);
     if (!args) return CLI_FAILED;

@@ -19,8 +19,8 @@ enum { SUBCOMMANDS = sizeof subcommands / sizeof *subcommands };
 
 static int help(FILE *out) {
     fprintf(out, "usage: sluice tokenize SUBCOMMAND [OPTIONS]\n\n"
-                 "Byte-level BPE tokenizers in Hugging Face's tokenizer.json: training them, using them, packing text "
-                 "with them.\n\n");
+                 "Byte-level BPE tokenizers in Hugging Face's tokenizer.json: training them, using\n"
+                 "them, packing text with them.\n\n");
     for (int i = 0; i < SUBCOMMANDS; i++) fprintf(out, "  %-8s %s\n", subcommands[i].name, subcommands[i].about);
     fprintf(out, "\nExample:\n  sluice tokenize train --vocab-size 8192 --output tok corpus.txt\n"
                  "  sluice tokenize pack --tokenizer tok --append-eod --output data/corpus corpus.txt\n"

@@ -52,10 +52,20 @@ static char *dashed(const char *name) {
     return copy;
 }
 
+/* "; one of a, b": commas leave room to break a line. */
+static void list_choices(char *out, size_t size, const char *choices) {
+    size_t n = (size_t)snprintf(out, size, "; one of ");
+    for (const char *c = choices; *c && n + 3 < size; c++) {
+        if (*c != '|') out[n++] = *c;
+        else out[n++] = ',', out[n++] = ' ';
+    }
+    out[n] = '\0';
+}
+
 /* "help [unit] (one of a, b; default: x)" */
 static char *describe(const sluice_option *o, const char *def) {
     char choices[256] = "";
-    if (o->choices) snprintf(choices, sizeof choices, "; one of %s", o->choices);
+    if (o->choices) list_choices(choices, sizeof choices, o->choices);
     if (o->kind == SLUICE_OPTION_BOOL) snprintf(choices, sizeof choices, "; true or false");
     const char *unit = o->kind == SLUICE_OPTION_PATH || o->kind == SLUICE_OPTION_LIST ? "" : o->unit;
     return sluice__asprintf("%s%s%s%s%s%s%s", o->help, *unit ? " [" : "", unit, *unit ? "]" : "", choices,

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The command that parsed its options last: what cli_start says is about those. */
+static const char *command_name = "";
+
 int cli_fail(const char *command, const sluice_error *err) {
     fprintf(stderr, "sluice %s: %s\n", command, *err->message ? err->message : sluice_status_text(err->code));
     return CLI_FAILED;
@@ -24,6 +27,41 @@ int cli_usage(const char *command, const char *fmt, ...) {
     fprintf(stderr, "\n`sluice %s --help` shows the options\n", command);
     va_end(ap);
     return CLI_USAGE;
+}
+
+/* Bytes of the word at `text`, and the columns that it takes. */
+static size_t word_at(const char *text, int *columns) {
+    size_t n = strcspn(text, " \n");
+    *columns = 0;
+    for (size_t i = 0; i < n; i++) *columns += (text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+void cli_print_wrapped(FILE *out, const char *text, int at, int indent) {
+    enum { WIDTH = 80 };
+    bool begun = false;
+    while (*text) {
+        int columns;
+        size_t n = word_at(text, &columns);
+        if (n && begun && at + 1 + columns > WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+        } else if (n && begun) {
+            fputc(' ', out);
+            at++;
+        }
+        fwrite(text, 1, n, out);
+        begun |= n > 0;
+        at += columns;
+        text += n;
+        if (!strncmp(text, "\n\n", 2)) {
+            fprintf(out, "\n\n%*s", indent, "");
+            at = indent;
+            begun = false;
+        }
+        text += strspn(text, " \n");
+    }
+    fputc('\n', out);
 }
 
 static bool asks_for_help(int argc, const char **argv) {
@@ -80,11 +118,14 @@ void cli_finish(poptContext ctx, const struct poptOption *table) {
 
 poptContext cli_parse(int argc, const char **argv, struct poptOption *table, const char *usage, const char *about,
                       const char *example, int *exit_code) {
+    command_name = argv[0];
     poptContext ctx = poptGetContext("sluice", argc, with_full_name(argc, argv), table, 0);
     poptSetOtherOptionHelp(ctx, usage);
     if (asks_for_help(argc, argv)) {
         poptPrintHelp(ctx, stdout, 0);
-        printf("\n%s\n\nExample:\n%s\n", about, example);
+        putchar('\n');
+        cli_print_wrapped(stdout, about, 0, 0);
+        printf("\nExample:\n%s\n", example);
         cli_finish(ctx, table);
         *exit_code = CLI_OK;
         return NULL;
@@ -100,8 +141,11 @@ poptContext cli_parse(int argc, const char **argv, struct poptOption *table, con
 
 int cli_start(const cli_common *c) {
     sluice_error err = {0};
-    if (sluice_cpu_select(c->cpu, &err) != SLUICE_OK) return cli_fail("--cpu", &err);
-    if (c->threads < 0 || c->threads > 1024) return cli_usage("--threads", "found %d, expected 0..1024", c->threads);
+    sluice_status st = sluice_cpu_select(c->cpu, &err);
+    if (st == SLUICE_ERR_ARGUMENT) return cli_usage(command_name, "--cpu: %s", err.message);
+    if (st != SLUICE_OK) return cli_fail(command_name, &err);
+    if (c->threads < 0 || c->threads > 1024)
+        return cli_usage(command_name, "--threads: found %d, expected 1..1024, or 0 for all cores", c->threads);
     sluice_set_num_threads(c->threads);
     sluice_log_to_stderr(c->quiet ? SLUICE_LOG_WARNING : SLUICE_LOG_INFO);
     sluice_progress_enable(!c->quiet);

@@ -28,7 +28,10 @@ static const command commands[] = {
 static int help(FILE *out) {
     fprintf(out, "Sluice %s: train, run and measure language models with gated attention.\n\n"
                  "usage: sluice COMMAND [OPTIONS]\n\ncommands:\n", SLUICE_VERSION);
-    for (const command *c = commands; c->name; c++) fprintf(out, "  %-10s %s\n", c->name, c->about);
+    for (const command *c = commands; c->name; c++) {
+        fprintf(out, "  %-10s ", c->name);
+        cli_print_wrapped(out, c->about, 13, 13);
+    }
     fprintf(out, "\n`sluice COMMAND --help` shows options, defaults and an example.\n");
     return out == stdout ? CLI_OK : CLI_USAGE;
 }

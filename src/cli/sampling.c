@@ -4,6 +4,14 @@
 #include "base/progress.h"
 #include <stdio.h>
 
+/* An option that leaves tokens out of the draw; NULL when there is none. */
+static const char *sampling_option(const cli_sampling *s) {
+    if (s->top_k != CLI_UNSET_INT && s->top_k > 0) return "--top-k";
+    if (s->top_p != CLI_UNSET && s->top_p != 1) return "--top-p";
+    if (s->min_p != CLI_UNSET && s->min_p != 0) return "--min-p";
+    return s->typical_p != CLI_UNSET && s->typical_p != 1 ? "--typical-p" : NULL;
+}
+
 int cli_sampling_check(const char *command, const cli_sampling *s) {
     sluice_kv_dtype dtype;
     if (s->max_new_tokens != CLI_UNSET_INT && s->max_new_tokens < 1)
@@ -13,8 +21,12 @@ int cli_sampling_check(const char *command, const cli_sampling *s) {
     if (s->top_k != CLI_UNSET_INT && s->top_k < 0)
         return cli_usage(command, "--top-k: found %d, expected >= 0", s->top_k);
     if (s->seed < 0) return cli_usage(command, "--seed: found %lld, expected >= 0", s->seed);
+    const char *filter = sampling_option(s);
     if (s->greedy && s->temperature != CLI_UNSET)
         return cli_usage(command, "--greedy and --temperature exclude each other");
+    if (filter && (s->greedy || s->temperature == 0))
+        return cli_usage(command, "%s has no effect with %s, which takes the likeliest token", filter,
+                         s->greedy ? "--greedy" : "--temperature 0");
     for (int i = 0; i < cli_num_stops(s); i++)
         if (!*s->stops[i]) return cli_usage(command, "--stop: found an empty text");
     if (s->cache_dtype && !sluice_kv_dtype_parse(&dtype, s->cache_dtype))

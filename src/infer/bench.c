@@ -119,17 +119,6 @@ static sluice_status run_once(runner *r, const sluice_bench_infer_params *p, dou
     return st;
 }
 
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void summarise(double *seconds, int count, double *best, double *median) {
-    qsort(seconds, (size_t)count, sizeof *seconds, by_size);
-    *best = seconds[0];
-    *median = count % 2 ? seconds[count / 2] : 0.5 * (seconds[count / 2 - 1] + seconds[count / 2]);
-}
-
 static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, sluice_bench_infer_row *rows,
                              sluice_error *err) {
     int tokens = p->prefill > p->depth + p->decode ? p->prefill : p->depth + p->decode;
@@ -150,8 +139,8 @@ static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, slui
         for (int m = 0; st == SLUICE_OK && m < p->num_models; m++)
             st = run_once(&r[m], p, &r[m].prefill[i], &r[m].decode[i], r[m].profiles, err);
     for (int m = 0; st == SLUICE_OK && m < p->num_models; m++) {
-        summarise(r[m].prefill, p->repeat, &rows[m].prefill_seconds, &rows[m].prefill_median);
-        summarise(r[m].decode, p->repeat, &rows[m].decode_seconds, &rows[m].decode_median);
+        sluice__best_and_median(r[m].prefill, p->repeat, &rows[m].prefill_seconds, &rows[m].prefill_median);
+        sluice__best_and_median(r[m].decode, p->repeat, &rows[m].decode_seconds, &rows[m].decode_median);
     }
     return st;
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
+#include "model/config.h"
 #include "model/model.h"
 #include <limits.h>
 #include <string.h>
@@ -72,13 +73,13 @@ sluice_status sluice_session_new(sluice_session **out, const sluice_model *model
                                  const sluice_session_params *params, sluice_error *err) {
     *out = NULL;
     sluice_session_params p = params ? *params : sluice_session_params_default();
-    int positions = sluice_model_config(model)->max_position_embeddings;
-    if (p.capacity == 0) p.capacity = positions;
+    int64_t positions = sluice__config_positions(sluice_model_config(model));
+    if (p.capacity == 0) p.capacity = sluice_model_config(model)->max_position_embeddings;
     if (p.capacity > positions)
         sluice__log(SLUICE_LOG_WARNING,
-                    "a context of %d tokens: the model was made for %d positions (max_position_embeddings), what it says "
-                    "behind them may be nonsense",
-                    p.capacity, positions);
+                    "a context of %d tokens: the model was made for %lld positions (max_position_embeddings and RoPE scaling), "
+                    "what it says behind them may be nonsense",
+                    p.capacity, (long long)positions);
     if (p.num_sequences == 0) p.num_sequences = 1;
     SLUICE__TRY(check_params(&p, err));
     sluice_session *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);

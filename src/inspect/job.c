@@ -6,6 +6,7 @@
 #include "inspect/inspection_json.h"
 #include "inspect/intervene.h"
 #include "inspect/job.h"
+#include "model/config.h"
 #include "model/utf8.h"
 #include "sluice/cpu.h"
 #include <ctype.h>
@@ -219,10 +220,10 @@ sluice_status sluice__job_model(json_t **entry, const sluice_inspect_job *job, c
     SLUICE__TRY(sluice_model_load(&model, path, NULL, err));
     const sluice_config *c = sluice_model_config(model);
     sluice_status st = sluice__job_text_load(&t, job, path, c, err);
-    if (st == SLUICE_OK && t.seq_len > c->max_position_embeddings)
+    if (st == SLUICE_OK && t.seq_len > sluice__config_positions(c))
         sluice__log(SLUICE_LOG_WARNING,
-                    "%s: windows of %d tokens are longer than its max_position_embeddings of %d",
-                    path, t.seq_len, c->max_position_embeddings);
+                    "%s: windows of %d tokens are longer than the %lld positions that it was made for",
+                    path, t.seq_len, (long long)sluice__config_positions(c));
     if (st == SLUICE_OK && !job->measures && t.seq_len > ROWS_MOST)
         sluice__log(SLUICE_LOG_WARNING,
                     "%s: entropy, distances and kinds of heads are left out for windows of more "

@@ -3,6 +3,7 @@
  * need, cut where tokenization does not depend on what follows. */
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "inspect/job.h"
 #include "model/tokenizer_internal.h"
@@ -170,10 +171,14 @@ static sluice_status mark(sluice__job_text *t, const sluice_inspect_job *job, sl
     if (!job->num_mark_positions && !by_text) return SLUICE_OK;
     t->marks = sluice__calloc(tokens, 1, SLUICE__MEM_DATA);
     if (!t->marks) return sluice__no_memory(err, tokens, "marked keys");
-    for (int i = 0; i < job->num_mark_positions; i++)
+    for (int i = 0; i < job->num_mark_positions; i++) {
+        if (job->mark_positions[i] >= t->seq_len)
+            sluice__log(SLUICE_LOG_WARNING, "position %d is beyond the windows, whose last one is %d: nothing is marked there",
+                        job->mark_positions[i], t->seq_len - 1);
         for (int64_t w = 0; w < t->windows; w++)
             if (job->mark_positions[i] >= 0 && job->mark_positions[i] < t->seq_len)
                 t->marks[w * t->seq_len + job->mark_positions[i]] = 1;
+    }
     for (size_t i = 0; by_text && i < tokens; i++) {
         size_t size;
         const char *bytes = sluice_tokenizer_bytes(t->tokenizer, t->ids[i], &size);

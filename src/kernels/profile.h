@@ -42,7 +42,7 @@ static inline void sluice__span_end(sluice__span *span) {
  * only while a profile runs. */
 #define SLUICE__SPAN(...) SLUICE__SPAN_OF(((sluice__work){__VA_ARGS__}))
 #define SLUICE__SPAN_OF(work)                                                                                      \
-    __attribute__((cleanup(sluice__span_end))) sluice__span sluice_span =                                          \
+    __attribute__((cleanup(sluice__span_end), unused)) sluice__span sluice_span =                                          \
         sluice__profiling ? sluice__span_begin(work) : (sluice__span){NULL, 0}
 /* The same for passes over `floats` floats. */
 #define SLUICE__SPAN_FLOATS(what, floats) SLUICE__SPAN(.name = (what), .bytes = 4.0 * (double)(floats))

@@ -38,4 +38,6 @@ sluice_status sluice__rope_copy(sluice_rope_spec *out, const sluice_rope_spec *i
 bool sluice__rope_equal(const sluice_rope_spec *a, const sluice_rope_spec *b);
 /* The rope_parameters object of a spec; NULL when out of memory. */
 json_t *sluice__rope_to_json(const sluice_rope_spec *rope, int head_dim);
+/* Positions that the model is meant for: max_position_embeddings, or what its RoPE scaling makes of them. */
+int64_t sluice__config_positions(const sluice_config *config);
 #endif

@@ -250,3 +250,17 @@ json_t *sluice__rope_to_json(const sluice_rope_spec *r, int head_dim) {
     json_decref(o);
     return NULL;
 }
+
+/* ---- how far it reaches ---- */
+
+int64_t sluice__config_positions(const sluice_config *config) {
+    int64_t most = config->max_position_embeddings;
+    for (int i = 0; i < config->num_hidden_layers; i++) {
+        const sluice_rope_spec *r = &config->layers[i].rope;
+        if (!r->enabled || r->type == SLUICE_ROPE_DEFAULT) continue;
+        int64_t from = r->original_max_position_embeddings > 0 ? r->original_max_position_embeddings : config->max_position_embeddings;
+        double reach = r->factor * (double)from;
+        if (reach > (double)most && reach < 9e15) most = (int64_t)reach;
+    }
+    return most;
+}

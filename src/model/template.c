@@ -267,6 +267,17 @@ static sluice_status put_json(json_t *object, const char *key, const char *text,
     return json_object_set_new(object, key, value) == 0 ? SLUICE_OK : sluice__no_memory(err, 0, key);
 }
 
+/* Further variables do not stand for what has a place of its own: they would be replaced without a word. */
+static sluice_status check_variables(const json_t *more, sluice_error *err) {
+    static const char *const taken[] = {"messages", "tools", "add_generation_prompt"};
+    if (!json_is_object(more)) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "template variables: expected a JSON object");
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (json_object_get(more, taken[i]))
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "template variables: \"%s\" is not one: it is given apart from them",
+                                taken[i]);
+    return SLUICE_OK;
+}
+
 /* What transformers hands to a template. */
 static sluice_status variables_of(const sluice_chat_template *t, const char *messages,
                                   const sluice_chat_render_params *p, json_t *all, sluice_error *err) {
@@ -274,10 +285,10 @@ static sluice_status variables_of(const sluice_chat_template *t, const char *mes
     if (p->variables) {
         json_t *more = NULL;
         SLUICE__TRY(sluice__json_parse(&more, p->variables, strlen(p->variables), "template variables", err));
-        bool object = json_is_object(more);
-        if (object) json_object_update(all, more);
+        sluice_status st = check_variables(more, err);
+        if (st == SLUICE_OK) json_object_update(all, more);
         json_decref(more);
-        if (!object) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "template variables: expected a JSON object");
+        SLUICE__TRY(st);
     }
     SLUICE__TRY(put_json(all, "messages", messages, err));
     SLUICE__TRY(put_json(all, "tools", p->tools, err));

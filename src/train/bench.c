@@ -164,22 +164,18 @@ static sluice_status step(runner *r, int batch, int seq_len, bool timed, sluice_
     return st;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static sluice_bench_train_row result(const runner *r, const char *name, int batch, int seq_len) {
     const sluice_config *c = sluice_model_config(r->model);
-    qsort(r->step_seconds, (size_t)r->timed, sizeof *r->step_seconds, by_value);
+    double best, median;
+    sluice__best_and_median(r->step_seconds, r->timed, &best, &median);
     int64_t parameters = sluice_config_num_parameters(c);
     return (sluice_bench_train_row){.shape = name,
                                     .gate = r->gate,
                                     .dtype = r->dtype,
                                     .parameters = parameters,
                                     .tokens = (int64_t)batch * seq_len,
-                                    .best_seconds = r->step_seconds[0],
-                                    .median_seconds = r->step_seconds[r->timed / 2],
+                                    .best_seconds = best,
+                                    .median_seconds = median,
                                     .flops = 3.0 * batch * seq_len * sluice_config_forward_flops(c, seq_len),
                                     .adamw_seconds = r->adamw_best,
                                     .adamw_gbs = 28.0 * (double)parameters / r->adamw_best / 1e9};

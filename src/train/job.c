@@ -226,6 +226,8 @@ static void warn_of_disk(const job *j, const sluice_train_plan *m) {
 static sluice_status prepare(sluice_train_result *out, job *j, sluice_error *err) {
     SLUICE__TRY(sluice_train_params_check(&j->params, err));
     SLUICE__TRY(sluice__check_output_dir(&j->params, err));
+    bool inherits = *j->params.resume_from_checkpoint || *j->params.decay_from; /* options of a run that took them */
+    if (!inherits) SLUICE__TRY(sluice__train_check_effect(&j->params, err));
     SLUICE__TRY(sluice__branch(&j->params, err));
     SLUICE__TRY(sluice__resume_path(&j->resume_path, &j->params, err));
     if (j->resume_path && !sluice__is_dir(j->resume_path))

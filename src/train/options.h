@@ -34,6 +34,9 @@ json_t *sluice__model_option_default_json(int index);
 sluice_status sluice__model_options_followed(const sluice_config *config, const char *model_options,
                                              sluice_error *err);
 
+/* Refuses an option, other than its default, that another one leaves without effect; names both (effect.c). */
+sluice_status sluice__train_check_effect(const sluice_train_params *p, sluice_error *err);
+
 /* Whether products are to have bf16 factors (dtype under either of its names), and the workspace that training takes. */
 bool sluice__train_in_bf16(const sluice_train_params *p);
 sluice__mode sluice__train_mode(const sluice_train_params *p);

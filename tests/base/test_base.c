@@ -4,11 +4,17 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/rng.h"
 #include "base/strbuf.h"
+#include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void memory_is_aligned_zeroed_and_counted(void **state) {
     (void)state;
@@ -109,8 +115,118 @@ static void normal_stream_does_not_depend_on_the_split(void **state) {
     assert_true(fabs(sum / 1001 - 1) < 0.25 && fabs(squares / 1001 - 4) < 0.6);
 }
 
+/* ---- what a kill leaves behind ---- */
+
+static const char *in(const char *dir, const char *name) {
+    static char paths[4][200];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+    return path;
+}
+
+static void touch(const char *path) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+}
+
+static void touch_below(const char *dir, const char *sub, const char *name) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s/%s", dir, sub, name);
+    touch(path);
+}
+
+/* The number of a process that is gone. */
+static int gone(void) {
+    pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    waitpid(pid, NULL, 0);
+    return (int)pid;
+}
+
+/* A writer that is killed in the middle; the next write of the same path removes what it left. */
+static void remnants_of_the_dead_are_removed(void **state) {
+    (void)state;
+    const char *dir = test_temp_dir();
+    char name[64], dead[64];
+    pid_t pid = fork();
+    if (pid == 0) {
+        sluice__atomic_file w;
+        if (sluice__atomic_open(&w, in(dir, "a"), NULL) != SLUICE_OK) _exit(1);
+        fputs("half", w.stream);
+        fflush(w.stream);
+        raise(SIGKILL);
+    }
+    waitpid(pid, NULL, 0);
+    snprintf(name, sizeof name, "a.tmp-%d", (int)pid);
+    assert_true(sluice__is_file(in(dir, name)));
+    snprintf(dead, sizeof dead, "d.tmp-%d", gone());
+    assert_ok(sluice__make_dirs(in(dir, dead), NULL));
+    touch_below(dir, dead, "x");
+    assert_ok(sluice__write_file(in(dir, "a"), "whole", 5, NULL));
+    assert_false(sluice__is_file(in(dir, name)));
+    assert_true(sluice__is_dir(in(dir, dead))); /* of another path */
+    char *temporary;
+    assert_ok(sluice__atomic_dir_begin(&temporary, in(dir, "d"), NULL));
+    assert_ok(sluice__atomic_dir_commit(temporary, in(dir, "d"), NULL));
+    assert_false(sluice__is_dir(in(dir, dead)));
+}
+
+/* Names that only look alike, and those of processes that live, stay. */
+static void only_remnants_are_removed(void **state) {
+    (void)state;
+    const char *dir = test_temp_dir();
+    char alive[64], longer[64], locked[64];
+    int dead = gone(), fd;
+    snprintf(alive, sizeof alive, "a.tmp-%d", (int)getppid());
+    snprintf(longer, sizeof longer, "a.tmp-%dx", dead);
+    snprintf(locked, sizeof locked, "a.tmp-%d", dead);
+    const char *const names[] = {alive, longer, locked, "a.tmp-", "a.tmp-0", "b.tmp-1", "a.tmp"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) touch(in(dir, names[i]));
+    fd = open(in(dir, locked), O_RDONLY); /* a writer on another machine */
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_ok(sluice__write_file(in(dir, "a"), "whole", 5, NULL));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!sluice__is_file(in(dir, names[i]))) fail_msg("%s: removed", names[i]);
+    close(fd);
+    assert_ok(sluice__write_file(in(dir, "a"), "again", 5, NULL));
+    assert_false(sluice__is_file(in(dir, locked)));
+}
+
+/* Killed between its two renames, a replacement has left nothing in place: the old one comes back. */
+static void what_stepped_aside_comes_back(void **state) {
+    (void)state;
+    const char *dir = test_temp_dir();
+    char aside[64], *temporary;
+    snprintf(aside, sizeof aside, "d.old-%d", gone());
+    assert_ok(sluice__make_dirs(in(dir, aside), NULL));
+    touch_below(dir, aside, "precious");
+    assert_ok(sluice__atomic_dir_begin(&temporary, in(dir, "d"), NULL));
+    assert_true(sluice__is_file(in(dir, "d/precious")));
+    sluice__atomic_dir_discard(temporary);
+    assert_ok(sluice__make_dirs(in(dir, aside), NULL));
+    sluice__remove_stale(in(dir, "d"));
+    assert_true(sluice__is_file(in(dir, "d/precious")) && !sluice__is_dir(in(dir, aside)));
+}
+
+static void median_of_even_and_odd_counts(void **state) {
+    (void)state;
+    double four[] = {4, 1, 3, 2}, three[] = {9, 7, 8}, best, median;
+    sluice__best_and_median(four, 4, &best, &median);
+    assert_true(best == 1 && median == 2.5);
+    sluice__best_and_median(three, 3, &best, &median);
+    assert_true(best == 7 && median == 8);
+    sluice__best_and_median(three, 1, &best, &median);
+    assert_true(best == 7 && median == 7);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(remnants_of_the_dead_are_removed),
+        cmocka_unit_test(only_remnants_are_removed),
+        cmocka_unit_test(what_stepped_aside_comes_back),
+        cmocka_unit_test(median_of_even_and_odd_counts),
         cmocka_unit_test(memory_is_aligned_zeroed_and_counted),
         cmocka_unit_test(atomic_file_replaces_or_leaves),
         cmocka_unit_test(atomic_dir_replaces_a_full_directory),

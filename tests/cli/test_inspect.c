@@ -295,8 +295,10 @@ static void marked_keys(void **state) {
 
 static void a_long_text_in_one_window(void **state) {
     (void)state;
+    run("single --text text.txt --seq-len 50 --windows 1 --positions 0,50 --light --map-tokens 0 -o g", 0,
+        "position 50 is beyond the windows, whose last one is 49");
     run("single --text text.txt --seq-len 1000 --windows 1 --light --map-tokens 0 -o g", 0,
-        "longer than its max_position_embeddings of 64");
+        "longer than the 64 positions that it was made for");
 }
 
 static void wrong_usage(void **state) {

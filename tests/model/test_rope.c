@@ -164,8 +164,27 @@ static void tables_are_rotations(void **state) {
     for (int i = 0; i < 32; i++) assert_true(c[i] == (float)factor && s[i] == 0);
 }
 
+/* How far a model is meant to reach, which warnings speak of. */
+static void scaling_extends_the_positions(void **state) {
+    static const struct {
+        const char *rope;
+        int64_t positions;
+    } cases[] = {{"{\"rope_type\": \"default\"}", 64},
+                 {"{\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 64}", 256},
+                 {"{\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 16}", 64},
+                 {"{\"rope_type\": \"linear\", \"factor\": 2.0}", 128}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        sluice_config c;
+        assert_ok(sluice_config_parse(&c, "{\"max_position_embeddings\": 64}", "config", NULL));
+        assert_ok(sluice__config_override_rope(&c, cases[i].rope, NULL));
+        assert_int_equal(sluice__config_positions(&c), cases[i].positions);
+        sluice_config_free(&c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_cases), cmocka_unit_test(written_and_read),
-                                       cmocka_unit_test(tables_are_rotations)};
+                                       cmocka_unit_test(tables_are_rotations), cmocka_unit_test(scaling_extends_the_positions)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -241,6 +241,10 @@ static void a_model_has_a_template(void **state) {
     assert_true(sluice_chat_template_mentions(t, "bos_token") && !sluice_chat_template_mentions(t, "enable_thinking"));
     assert_int_equal(sluice_chat_render(t, "{}", &p, &out, &err), SLUICE_ERR_ARGUMENT);
     assert_int_equal(sluice_chat_render(t, "[", &p, &out, &err), SLUICE_ERR_FORMAT);
+    p.variables = "{\"messages\": []}"; /* would be lost without a word */
+    assert_int_equal(sluice_chat_render(t, messages, &p, &out, &err), SLUICE_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "\"messages\""));
+    p.variables = NULL;
     sluice_chat_template_free(t);
     snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
     assert_ok_err(sluice__write_file(path, "file", 4, &err), &err);
