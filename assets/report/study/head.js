@@ -26,7 +26,7 @@ function headSection(study) {
             [
                 text(raw, "machine", "cpu"),
                 number(raw, "machine", "threads") !== null
-                    ? number(raw, "machine", "threads") + " threads"
+                    ? number(raw, "machine", "threads") + (number(raw, "machine", "threads") === 1 ? " thread" : " threads")
                     : null,
             ]
                 .filter(Boolean)
