@@ -25,6 +25,7 @@ INFER = [  # model file, prefill target, decode target
     ("qwen3-0.6b-f16.gguf", None, 1.0), ("gated-0.6b-q8_0.gguf", 2.0, 1.0), ("qwen3.5-0.8b-q8_0.gguf", 2.5, 1.6),
     ("qwen3.5-0.8b-bf16.gguf", 2.0, 1.2), ("smollm2-f32.gguf", 1.5, 1.1), ("smollm2-q8_0.gguf", 1.5, 1.1),
     ("smollm2-q4_1.gguf", 1.5, 1.1)]
+PARALLEL = ("qwen3-0.6b-q8_0.gguf", "qwen3-0.6b-q4_0.gguf", "qwen3-0.6b-bf16.gguf", "qwen3.5-0.8b-q8_0.gguf")
 SMOLLM2 = ("F32", "Q8_0", "Q4_1")
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}
 
@@ -167,6 +168,23 @@ def rows_infer(b: Bench) -> None:
         b.add(f"load to first token {name} beside llama.cpp", "s", ours, peer, 1.0, higher=False)
 
 
+def rows_parallel(b: Bench) -> None:
+    """Eight sequences in one pass, as a server decodes them."""
+    if not b.has("parallel", "llama_cpp"):
+        return
+    make_models(b)
+    for name in PARALLEL:
+        file = os.path.join(b.args.models, name)
+        if not os.path.exists(file):
+            b.left_out.append(f"parallel: no {file}")
+            continue
+        words = ("--prefill", "0", "--decode", "32")
+        r = b.alternate({"ours": lambda: b.ours("infer", file, "--parallel", "8", "--repeat", "1", *words)["infer"][0],
+                         "peer": lambda: b.peer("llama.py", file, "--sequences", "8", *words)})
+        ours, peer = (max(x["decode_tokens_per_second"] for x in r[who]) for who in ("ours", "peer"))
+        b.add(f"decode, 8 parallel sequences, {name} beside llama.cpp", "tok/s", ours, peer, 1.5)
+
+
 def rows_tokenizer(b: Bench) -> None:
     if not b.args.tokenizer or not b.args.text:
         b.left_out.append("tokenizer: needs --tokenizer and --text")
@@ -199,7 +217,7 @@ def rows_bpe(b: Bench) -> None:
             b.add(f"BPE training {size} {os.path.basename(b.args.text)} beside tokenizers", "s", ours, peer, 3.0, higher=False)
 
 
-ROWS = {"train": rows_train, "gates": rows_gates, "attention": rows_attention, "infer": rows_infer, "tokenizer": rows_tokenizer,
+ROWS = {"train": rows_train, "gates": rows_gates, "attention": rows_attention, "infer": rows_infer, "parallel": rows_parallel, "tokenizer": rows_tokenizer,
         "bpe": rows_bpe}
 
 

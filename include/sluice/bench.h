@@ -75,15 +75,16 @@ sluice_status sluice_bench_train(const sluice_bench_train_params *p, sluice_benc
                                  sluice_error *err);
 
 /* Inference of models from files, as llama-bench measures it: a prompt of fixed random tokens into an empty session, with
- * the logits of its last token; then single tokens behind `depth` others. */
+ * the logits of its last token; then single tokens behind `depth` others, of one sequence or of several in one pass. */
 typedef struct sluice_bench_infer_params {
     const char *const *models; /* [num_models], each what sluice_model_load takes; weights stay as stored */
     int num_models;
     int prefill, decode, depth; /* tokens; 0 leaves that measurement out */
+    int parallel;               /* sequences that decode together, 1..1024, `decode` tokens each */
     int repeat;                 /* timed runs of every model, in turn, after one that is not timed */
-    sluice_bench_profile *profiles; /* [2 * num_models]: of the best prompt, and of one token of the best decoding; NULL: none */
+    sluice_bench_profile *profiles; /* [2 * num_models]: of the best prompt, and of one step of the best decoding; NULL: none */
 } sluice_bench_infer_params;
-sluice_bench_infer_params sluice_bench_infer_default(void); /* prefill 512, decode 128, depth 0, repeat 5 */
+sluice_bench_infer_params sluice_bench_infer_default(void); /* prefill 512, decode 128, depth 0, parallel 1, repeat 5 */
 
 typedef struct sluice_bench_infer_row {
     const char *model;     /* as given */
@@ -92,7 +93,7 @@ typedef struct sluice_bench_infer_row {
     double load_seconds;   /* from the call to a model that can run */
     double first_token_seconds; /* from the call to the logits of a prompt of one token */
     double prefill_seconds, prefill_median; /* of the prompt; 0 where not measured */
-    double decode_seconds, decode_median;   /* of all `decode` steps */
+    double decode_seconds, decode_median;   /* of all `decode` steps, each a token of every sequence */
 } sluice_bench_infer_row;
 /* rows [num_models]. */
 sluice_status sluice_bench_infer(const sluice_bench_infer_params *p, sluice_bench_infer_row *rows, sluice_error *err);

@@ -133,6 +133,19 @@ sluice_status sluice_generate(sluice_session *session, const int32_t *prompt, in
                               const sluice_generate_params *params, sluice_generation *out, sluice_error *err);
 void sluice_generation_free(sluice_generation *generation);
 
+/* One text of several. */
+typedef struct sluice_generate_request {
+    int sequence;          /* of the session; no two requests have the same */
+    const int32_t *prompt; /* [n], n >= 1, behind what the sequence holds */
+    int64_t n;
+    sluice_generate_params params;
+} sluice_generate_request;
+/* sluice_generate for `count` sequences, which go through the model together: first the prompts, then a token of every text
+ * that has not ended. Callbacks come from the calling thread, text after text. out: [count]; on failure all are empty.
+ * Texts drawn in company differ from those drawn alone where two choices are closer than rounding (docs/numerics.md). */
+sluice_status sluice_generate_batch(sluice_session *session, const sluice_generate_request *requests, int count,
+                                    sluice_generation *out, sluice_error *err);
+
 #ifdef __cplusplus
 }
 #endif

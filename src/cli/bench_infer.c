@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Weights read once a token, 10^9 bytes a second. */
+/* Weights read once a step, 10^9 bytes a second. */
 static double read_rate(const sluice_bench_infer_row *r, int tokens) {
     return (double)r->weight_bytes * tokens / r->decode_seconds / 1e9;
 }
+
+/* That decoding gives, all sequences together. */
+static double tokens_of(const sluice_bench_infer_params *p) { return (double)p->decode * p->parallel; }
 
 static void print_row(const sluice_bench_infer_row *r, const sluice_bench_infer_params *p) {
     printf("%s\n  %.1f M parameters, %.1f MB   load %.3f s, with the first token %.3f s\n", r->model,
@@ -17,8 +20,9 @@ static void print_row(const sluice_bench_infer_row *r, const sluice_bench_infer_
         printf("  prefill %d: %.1f tok/s (median %.1f)\n", p->prefill, p->prefill / r->prefill_seconds,
                p->prefill / r->prefill_median);
     if (p->decode)
-        printf("  decode %d behind %d: %.2f tok/s (median %.2f), %.1f GB/s of weights\n", p->decode, p->depth,
-               p->decode / r->decode_seconds, p->decode / r->decode_median, read_rate(r, p->decode));
+        printf("  decode %d behind %d: %.2f tok/s (median %.2f), %.1f GB/s of weights%s\n", p->decode, p->depth,
+               tokens_of(p) / r->decode_seconds, tokens_of(p) / r->decode_median, read_rate(r, p->decode),
+               p->parallel > 1 ? ", all sequences together" : "");
 }
 
 static json_t *row_json(const sluice_bench_infer_row *r, const sluice_bench_infer_params *p) {
@@ -32,9 +36,10 @@ static json_t *row_json(const sluice_bench_infer_row *r, const sluice_bench_infe
     }
     if (p->decode) {
         json_object_set_new(row, "decode_tokens", json_integer(p->decode));
+        json_object_set_new(row, "decode_sequences", json_integer(p->parallel));
         json_object_set_new(row, "decode_depth", json_integer(p->depth));
-        json_object_set_new(row, "decode_tokens_per_second", json_real(p->decode / r->decode_seconds));
-        json_object_set_new(row, "decode_tokens_per_second_median", json_real(p->decode / r->decode_median));
+        json_object_set_new(row, "decode_tokens_per_second", json_real(tokens_of(p) / r->decode_seconds));
+        json_object_set_new(row, "decode_tokens_per_second_median", json_real(tokens_of(p) / r->decode_median));
         json_object_set_new(row, "decode_weight_gbs", json_real(read_rate(r, p->decode)));
     }
     return row;
@@ -43,7 +48,7 @@ static json_t *row_json(const sluice_bench_infer_row *r, const sluice_bench_infe
 static void print_profiles(const sluice_bench_profile *both, const sluice_bench_infer_params *p,
                            const sluice_bench_machine *m) {
     if (p->prefill) bench_print_profile("prefill", &both[0], m);
-    if (p->decode) bench_print_profile("decode, one token", &both[1], m);
+    if (p->decode) bench_print_profile(p->parallel > 1 ? "decode, one token of every sequence" : "decode, one token", &both[1], m);
 }
 
 static void add_profiles(json_t *row, const sluice_bench_profile *both, const sluice_bench_infer_params *p,

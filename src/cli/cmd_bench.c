@@ -251,6 +251,8 @@ int cmd_bench(int argc, const char **argv) {
          "infer: tokens after it, one by one; 0 leaves this out", "N"},
         {"depth", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.depth, 0,
          "infer: tokens that decoding finds in the cache", "N"},
+        {"parallel", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.parallel, 0,
+         "infer: sequences that decode together; tokens per second are those of all", "N"},
         {"repeat", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.repeat, 0,
          "infer, tokenize: timed runs, of which the best counts", "N"},
         CLI_COMMON_OPTIONS(&o.common),

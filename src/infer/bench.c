@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timing of inference: a prompt into an empty session, then single tokens, with fixed random tokens. All models are
+/* Timing of inference: a prompt into an empty session, then single tokens of one or several sequences, with fixed random tokens. All models are
  * loaded at once and take turns, because machines are slower at some moments than at others, and the question is the
  * ratio. */
 #include "sluice/bench.h"
@@ -16,13 +16,14 @@ typedef struct runner {
     sluice_model *model;
     sluice_session *session;
     int32_t *ids;  /* [tokens] */
-    float *logits; /* [vocab_size] */
+    float *logits; /* [parallel, vocab_size] */
+    sluice_batch_item *items; /* [parallel] */
     double *prefill, *decode; /* seconds [repeat] */
     sluice_bench_profile *profiles; /* [2] of the best: prefill, one token of decoding; NULL: none */
 } runner;
 
 sluice_bench_infer_params sluice_bench_infer_default(void) {
-    return (sluice_bench_infer_params){.prefill = 512, .decode = 128, .repeat = 5};
+    return (sluice_bench_infer_params){.prefill = 512, .decode = 128, .parallel = 1, .repeat = 5};
 }
 
 static void runner_free(runner *r) {
@@ -30,6 +31,7 @@ static void runner_free(runner *r) {
     sluice_model_free(r->model);
     sluice__free(r->ids);
     sluice__free(r->logits);
+    sluice__free(r->items);
     sluice__free(r->prefill);
     sluice__free(r->decode);
 }
@@ -45,11 +47,13 @@ static sluice_status stored_bytes(int64_t *out, const char *path, sluice_error *
 }
 
 /* Loads the model and evaluates one token: what a user waits for. */
-static sluice_status start(runner *r, const char *path, int tokens, sluice_bench_infer_row *row, sluice_error *err) {
+static sluice_status start(runner *r, const char *path, int tokens, int parallel, sluice_bench_infer_row *row,
+                           sluice_error *err) {
     sluice_load_params load = sluice_load_params_default();
     sluice_session_params params = sluice_session_params_default();
     load.weights = SLUICE_LOAD_AS_STORED;
     params.capacity = tokens;
+    params.num_sequences = parallel;
     double begin = sluice__now();
     sluice_status st = sluice_model_load(&r->model, path, &load, err);
     if (st != SLUICE_OK) return st;
@@ -57,8 +61,9 @@ static sluice_status start(runner *r, const char *path, int tokens, sluice_bench
     row->load_seconds = sluice__now() - begin;
     row->parameters = sluice_config_num_parameters(config);
     r->ids = sluice__calloc((size_t)tokens, sizeof *r->ids, SLUICE__MEM_OTHER);
-    r->logits = sluice__calloc((size_t)config->vocab_size, sizeof *r->logits, SLUICE__MEM_OTHER);
-    if (!r->ids || !r->logits) return sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
+    r->logits = sluice__calloc((size_t)parallel * (size_t)config->vocab_size, sizeof *r->logits, SLUICE__MEM_OTHER);
+    r->items = sluice__calloc((size_t)parallel, sizeof *r->items, SLUICE__MEM_OTHER);
+    if (!r->ids || !r->logits || !r->items) return sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
     sluice__rng random = {7, 0, 0};
     for (int i = 0; i < tokens; i++) r->ids[i] = (int32_t)sluice__rng_below(&random, (uint64_t)config->vocab_size);
     st = sluice_session_new(&r->session, r->model, &params, err);
@@ -97,15 +102,32 @@ static sluice_status time_prefill(runner *r, int count, double *seconds, sluice_
     return st;
 }
 
-static sluice_status time_decode(runner *r, int depth, int count, double *seconds, sluice_bench_profile *profile,
+/* Every sequence holds the first `depth` tokens. */
+static sluice_status fill(runner *r, int depth, int parallel, sluice_error *err) {
+    sluice_status st = SLUICE_OK;
+    for (int q = 0; st == SLUICE_OK && q < parallel; q++) {
+        st = sluice_session_select(r->session, q, err);
+        if (st == SLUICE_OK) st = q ? sluice_session_copy(r->session, 0, err) : sluice_session_truncate(r->session, 0, err);
+        if (st == SLUICE_OK && !q && depth) st = sluice_session_eval(r->session, r->ids, depth, NULL, err);
+    }
+    return st == SLUICE_OK ? sluice_session_select(r->session, 0, err) : st;
+}
+
+/* One token of every sequence; not the same ones, which experts would share. */
+static sluice_status step(runner *r, int at, int depth, int count, int parallel, sluice_error *err) {
+    int64_t vocab = sluice_model_config(r->model)->vocab_size;
+    for (int q = 0; q < parallel; q++)
+        r->items[q] = (sluice_batch_item){q, r->ids + depth + (at + q) % count, 1, r->logits + q * vocab};
+    return sluice_session_eval_batch(r->session, r->items, parallel, err);
+}
+
+static sluice_status time_decode(runner *r, const sluice_bench_infer_params *p, double *seconds, sluice_bench_profile *profile,
                                  sluice_error *err) {
-    sluice_status st = sluice_session_truncate(r->session, 0, err);
-    if (st == SLUICE_OK && depth) st = sluice_session_eval(r->session, r->ids, depth, NULL, err);
+    sluice_status st = fill(r, p->depth, p->parallel, err);
     stopwatch c;
     start_watch(&c, profile);
-    for (int i = 0; st == SLUICE_OK && i < count; i++)
-        st = sluice_session_eval(r->session, r->ids + depth + i, 1, r->logits, err);
-    *seconds = stop_watch(&c, count);
+    for (int i = 0; st == SLUICE_OK && i < p->decode; i++) st = step(r, i, p->depth, p->decode, p->parallel, err);
+    *seconds = stop_watch(&c, p->decode);
     return st;
 }
 
@@ -115,7 +137,7 @@ static sluice_status run_once(runner *r, const sluice_bench_infer_params *p, dou
     sluice_status st = SLUICE_OK;
     if (p->prefill) st = time_prefill(r, p->prefill, prefill, profiles, err);
     if (st == SLUICE_OK && p->decode)
-        st = time_decode(r, p->depth, p->decode, decode, profiles ? profiles + 1 : NULL, err);
+        st = time_decode(r, p, decode, profiles ? profiles + 1 : NULL, err);
     return st;
 }
 
@@ -130,7 +152,7 @@ static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, slui
         r[m].decode = sluice__calloc((size_t)p->repeat, sizeof(double), SLUICE__MEM_OTHER);
         if (!r[m].prefill || !r[m].decode) return sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
         st = stored_bytes(&rows[m].weight_bytes, p->models[m], err);
-        if (st == SLUICE_OK) st = start(&r[m], p->models[m], tokens, &rows[m], err);
+        if (st == SLUICE_OK) st = start(&r[m], p->models[m], tokens, p->parallel, &rows[m], err);
         if (st == SLUICE_OK) st = run_once(&r[m], p, &unused, &unused, NULL, err);
         r[m].profiles = p->profiles ? p->profiles + 2 * m : NULL;
         for (int i = 0; r[m].profiles && i < 2; i++) r[m].profiles[i] = (sluice_bench_profile){0};
@@ -153,6 +175,8 @@ static sluice_status check(const sluice_bench_infer_params *p, sluice_error *err
                             p->decode, p->depth, MOST);
     if (!p->prefill && !p->decode)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "prefill and decode are both 0: nothing to measure");
+    if (p->parallel < 1 || p->parallel > 1024)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "parallel: found %d, expected 1..1024", p->parallel);
     if (p->repeat < 1 || p->repeat > 10000)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "repeat: found %d, expected 1..10000", p->repeat);
     return SLUICE_OK;

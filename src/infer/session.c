@@ -177,15 +177,20 @@ sluice_status sluice__session_reserve(sluice_session *s, int need, sluice_error 
 
 /* ---- evaluation ---- */
 
-static sluice_status check_sequence(const sluice_session *s, int sequence, sluice_error *err) {
-    if (sequence >= 0 && sequence < s->num_sequences) return SLUICE_OK;
-    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "sequence: found %d, expected 0..%d", sequence, s->num_sequences - 1);
+sluice_status sluice__session_find(const sluice_session *s, int sequence, sluice__sequence **out, sluice_error *err) {
+    *out = NULL;
+    if (sequence < 0 || sequence >= s->num_sequences)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "sequence: found %d, expected 0..%d", sequence, s->num_sequences - 1);
+    *out = &s->sequences[sequence];
+    return SLUICE_OK;
 }
 
+int sluice__sequence_length(const sluice__sequence *q) { return q->cache ? sluice__cache_length(q->cache) : 0; }
+
 static sluice_status check_item(const sluice_session *s, const sluice_batch_item *item, sluice_error *err) {
-    SLUICE__TRY(check_sequence(s, item->sequence, err));
-    const sluice__sequence *q = &s->sequences[item->sequence];
-    int vocab = sluice_model_config(s->model)->vocab_size, length = q->cache ? sluice__cache_length(q->cache) : 0;
+    sluice__sequence *q;
+    SLUICE__TRY(sluice__session_find(s, item->sequence, &q, err));
+    int vocab = sluice_model_config(s->model)->vocab_size, length = sluice__sequence_length(q);
     if (item->n < 1)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "tokens: found %lld, expected at least 1", (long long)item->n);
     if (item->n > s->capacity - length)
@@ -322,18 +327,18 @@ sluice_status sluice_session_reuse(sluice_session *s, const int32_t *ids, int64_
 /* ---- several sequences ---- */
 
 sluice_status sluice_session_select(sluice_session *s, int sequence, sluice_error *err) {
-    SLUICE__TRY(check_sequence(s, sequence, err));
-    SLUICE__TRY(begin(s, &s->sequences[sequence], err));
-    s->now = &s->sequences[sequence];
+    sluice__sequence *q;
+    SLUICE__TRY(sluice__session_find(s, sequence, &q, err));
+    SLUICE__TRY(begin(s, q, err));
+    s->now = q;
     return SLUICE_OK;
 }
 
 sluice_status sluice_session_copy(sluice_session *s, int from, sluice_error *err) {
-    SLUICE__TRY(check_sequence(s, from, err));
-    const sluice__sequence *source = &s->sequences[from];
-    sluice__sequence *to = s->now;
+    sluice__sequence *source, *to = s->now;
+    SLUICE__TRY(sluice__session_find(s, from, &source, err));
     if (source == to) return SLUICE_OK;
-    int length = source->cache ? sluice__cache_length(source->cache) : 0;
+    int length = sluice__sequence_length(source);
     truncate(to, 0);
     if (!length) return SLUICE_OK;
     SLUICE__TRY(reserve(s, to, length, err));

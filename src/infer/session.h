@@ -41,6 +41,10 @@ struct sluice_session {
     bool blamed;                   /* it was said that logits are not numbers */
 };
 
+/* Sequence number `sequence`, or an error that says which there are. */
+sluice_status sluice__session_find(const sluice_session *s, int sequence, sluice__sequence **out, sluice_error *err);
+/* Tokens that it holds. */
+int sluice__sequence_length(const sluice__sequence *q);
 /* Room for `need` tokens. */
 sluice_status sluice__session_reserve(sluice_session *s, int need, sluice_error *err);
 /* Notes that the session's first `length` tokens are those of a snapshot; false when out of memory. */

@@ -148,6 +148,13 @@ static void inference(void **state) {
         assert_true(positive(row, "first_token_seconds") > positive(row, "load_seconds"));
     }
     json_decref(root);
+    snprintf(options, sizeof options, "infer --threads 1 --prefill 0 --decode 3 --depth 4 --parallel 5 --repeat 1 --json %s/models/llama",
+             SLUICE_TEST_DATA);
+    json_t *several = bench_json(options);
+    row = json_array_get(json_object_get(several, "infer"), 0);
+    positive(row, "decode_tokens_per_second");
+    assert_int_equal(json_integer_value(json_object_get(row, "decode_sequences")), 5);
+    json_decref(several);
     snprintf(options, sizeof options, "infer --threads 1 --prefill 0 --decode 2 --repeat 1 --json %s/models/llama", SLUICE_TEST_DATA);
     root = bench_json(options);
     row = json_array_get(json_object_get(root, "infer"), 0);

@@ -249,6 +249,104 @@ static void cut_states_are_made_again(void **state) {
     sluice_model_free(model);
 }
 
+static int stop_at_three(void *user, int32_t token, double logprob) {
+    (void)token, (void)logprob;
+    return ++*(int *)user == 3;
+}
+
+static int always(void *user) {
+    (void)user;
+    return 1;
+}
+
+static void expect_generation(const sluice_generation *g, const int32_t *tokens, int count, sluice_stop_reason stop) {
+    assert_int_equal(g->count, count);
+    assert_int_equal(g->stop, stop);
+    assert_memory_equal(g->tokens, tokens, (size_t)count * sizeof *tokens);
+}
+
+/* Greedy, behind what the sequences hold: an end token, a callback, a length, and a full context. */
+static void texts_are_those_generated_alone(void **state) {
+    (void)state;
+    static const int32_t ids[] = {5, 9, 33, 2, 61, 17, 40, 8, 22, 50, 51, 3, 14, 7, 29, 30, 1, 12};
+    enum { LENGTH = 12, TEXTS = 4 };
+    static const int first[TEXTS] = {0, 3, 7, 2}, n[TEXTS] = {3, 8, 1, 10};
+    int32_t alone[TEXTS][LENGTH], end;
+    int calls = 0;
+    sluice_error err = {0};
+    sluice_model *model = model_of(HYBRID, 3);
+    sluice_session_params sp = {.capacity = 20, .prefill_chunk = 6, .num_sequences = TEXTS};
+    sluice_session *s;
+    sluice_generation g[TEXTS];
+    sluice_generate_request r[TEXTS];
+    sluice_generate_params p = sluice_generate_params_default();
+    p.sampling.temperature = 0;
+    p.max_new_tokens = LENGTH;
+    assert_ok(sluice_session_new(&s, model, &sp, NULL));
+    for (int t = 0; t < TEXTS; t++) {
+        assert_ok(sluice_session_select(s, t, NULL));
+        if (t == 1) assert_ok(sluice_session_eval(s, ids + 15, 2, NULL, NULL));
+        assert_ok_err(sluice_generate(s, ids + first[t], n[t], &p, &g[0], &err), &err);
+        memcpy(alone[t], g[0].tokens, (size_t)g[0].count * sizeof **alone);
+        assert_int_equal(g[0].count, t == 1 || t == 3 ? 11 : LENGTH);
+        sluice_generation_free(&g[0]);
+        assert_ok(sluice_session_truncate(s, 0, NULL));
+        if (t == 1) assert_ok(sluice_session_eval(s, ids + 15, 2, NULL, NULL));
+        r[t] = (sluice_generate_request){t, ids + first[t], n[t], p};
+    }
+    end = alone[0][4];
+    int until = 0;
+    while (alone[0][until] != end) until++;
+    r[0].params.eos_ids = &end;
+    r[0].params.num_eos = 1;
+    r[2].params.on_token = stop_at_three;
+    r[2].params.user = &calls;
+    r[3].params.max_new_tokens = 5;
+    assert_ok_err(sluice_generate_batch(s, r, TEXTS, g, &err), &err);
+    expect_generation(&g[0], alone[0], until, SLUICE_STOP_EOS);
+    expect_generation(&g[1], alone[1], 11, SLUICE_STOP_CAPACITY);
+    expect_generation(&g[2], alone[2], 3, SLUICE_STOP_CALLER);
+    expect_generation(&g[3], alone[3], 5, SLUICE_STOP_LENGTH);
+    assert_ok(sluice_session_select(s, 3, NULL));
+    assert_int_equal(sluice_session_length(s), 10 + 5 - 1);
+    for (int t = 0; t < TEXTS; t++) sluice_generation_free(&g[t]);
+    sluice_session_free(s);
+    sluice_model_free(model);
+}
+
+static void one_prompt_is_cancelled(void **state) {
+    (void)state;
+    static const int32_t ids[] = {5, 9, 33, 2, 61, 17, 40, 8, 22, 50};
+    sluice_model *model = model_of(MIXTURE, 3);
+    sluice_session_params sp = {.capacity = 30, .prefill_chunk = 4, .num_sequences = 2};
+    sluice_session *s;
+    sluice_generation g[2];
+    sluice_generate_params p = sluice_generate_params_default();
+    p.max_new_tokens = 2;
+    sluice_generate_request r[2] = {{1, ids, 10, p}, {0, ids, 10, p}};
+    r[0].params.cancelled = always;
+    assert_ok(sluice_session_new(&s, model, &sp, NULL));
+    assert_ok(sluice_generate_batch(s, r, 2, g, NULL));
+    assert_int_equal(g[0].count, 0);
+    assert_int_equal(g[0].stop, SLUICE_STOP_CALLER);
+    assert_int_equal(g[1].count, 2);
+    assert_int_equal(sluice_session_length(s), 11);
+    assert_ok(sluice_session_select(s, 1, NULL));
+    assert_int_equal(sluice_session_length(s), 4);
+    for (int t = 0; t < 2; t++) sluice_generation_free(&g[t]);
+    r[1].params.max_new_tokens = -1;
+    assert_int_equal(sluice_generate_batch(s, r, 2, g, NULL), SLUICE_ERR_ARGUMENT);
+    r[1].params.max_new_tokens = 1;
+    r[1].sequence = 1;
+    assert_int_equal(sluice_generate_batch(s, r, 2, g, NULL), SLUICE_ERR_ARGUMENT);
+    r[1].sequence = 2;
+    assert_int_equal(sluice_generate_batch(s, r, 2, g, NULL), SLUICE_ERR_ARGUMENT);
+    for (int t = 0; t < 2; t++) assert_true(!g[t].tokens && !g[t].count);
+    assert_int_equal(sluice_generate_batch(s, r, 3, g, NULL), SLUICE_ERR_ARGUMENT);
+    sluice_session_free(s);
+    sluice_model_free(model);
+}
+
 int main(void) {
     sluice_set_num_threads(1); /* the models are tiny */
     const struct CMUnitTest tests[] = {
@@ -257,6 +355,8 @@ int main(void) {
         cmocka_unit_test(more_sequences_than_the_chunk_holds),
         cmocka_unit_test(what_is_refused_changes_nothing),
         cmocka_unit_test(cut_states_are_made_again),
+        cmocka_unit_test(texts_are_those_generated_alone),
+        cmocka_unit_test(one_prompt_is_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

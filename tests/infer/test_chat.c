@@ -303,6 +303,10 @@ static void commands_do_what_they_say(void **state) {
     snprintf(line, sizeof line,
              "generate -q -p cat -p dog -n 4 --temperature 1 --num-return-sequences 2 --logprobs 2 --json %s", dir);
     run("", line, 0, "\"top\"");
+    snprintf(line, sizeof line, "generate -q -p cat -p dog -n 4 --greedy --parallel 2 %s", dir);
+    run("", line, 0, "\n----\ndog");
+    snprintf(line, sizeof line, "generate -q -p cat -n 4 --parallel 0 %s", dir);
+    run("", line, 2, "--parallel");
     snprintf(line, sizeof line, "generate -q -p cat -n 4 --greedy --num-return-sequences 2 %s", dir);
     run("", line, 1, "temperature");
     snprintf(line, sizeof line, "generate -q -p cat -n 4 --logprobs 2 %s", dir);
@@ -376,7 +380,7 @@ static void sequences_have_seeds_of_their_own(void **state) {
     (void)state;
     char line[1000], *all, *one;
     snprintf(line, sizeof line,
-             "%s generate -q -p 'the cat' -n 8 --temperature 1 --seed 5 --num-return-sequences 3 --json %s;",
+             "%s generate -q -p 'the cat' -n 8 --temperature 1 --seed 5 --num-return-sequences 3 --parallel 2 --json %s;",
              SLUICE_PROGRAM, dir);
     assert_int_equal(test_run(line, &all), 0);
     json_t *root = json_loads(all, 0, NULL), *results = json_object_get(root, "results");
