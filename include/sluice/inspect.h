@@ -221,6 +221,8 @@ typedef struct sluice_inspect_params {
     uint32_t measures; /* SLUICE_MEASURE_...; 0 = SLUICE_MEASURE_DEFAULT (default) */
     const uint8_t *marks; /* [windows, seq_len] 1 = a key whose weight head_stats.marked counts; NULL = none (default) */
     const sluice_intervention *change; /* NULL = the model as it is (default) */
+    bool (*stop_requested)(void *user); /* asked behind every layer; true ends with SLUICE_INTERRUPTED. NULL (default) = never */
+    void *user;
 } sluice_inspect_params;
 sluice_inspect_params sluice_inspect_params_default(void);
 

@@ -42,7 +42,7 @@ typedef struct sluice_inspect_job {
     int map_tokens;       /* tokens of attention maps and surfaces; 0 (default) = by size of the model; -1 = none */
     const char *map_text; /* what they show; NULL (default) = the beginning of the first window */
     bool weights;         /* also what int8 would do to every weight matrix. Default true */
-    bool (*stop_requested)(void *user); /* asked between measurements; true = SLUICE_INTERRUPTED. NULL (default) */
+    bool (*stop_requested)(void *user); /* asked between measurements and layers; true = SLUICE_INTERRUPTED. NULL (default) */
     void *user;
 } sluice_inspect_job;
 sluice_inspect_job sluice_inspect_job_default(void);

@@ -19,6 +19,7 @@ extern "C" {
 #endif
 
 typedef struct sluice_verify_params {
+    const char *reference; /* directory with the recorded results of a forward case; NULL (default) = the model's own */
     double tolerance; /* replaces the limit of every comparison; negative (default) = 3e-4 for models; for training 5e-5 on
                          logits, 1e-5 on the loss, 3e-5 on gradients, 5e-5, 2e-4 and 1e-3 on losses, gradient norms
                          and final tensors of the steps */
@@ -59,10 +60,11 @@ typedef struct sluice_verify_report {
     int num_items, num_failed;
 } sluice_verify_report;
 
-/* params NULL = default. OK: everything is within its limit. SLUICE_ERR_MISMATCH: something is not, or could not be
+/* path: a model directory, or a GGUF file, which holds no recorded results and is only loaded unless there is a reference.
+ * params NULL = default. OK: everything is within its limit. SLUICE_ERR_MISMATCH: something is not, or could not be
  * computed; the report says what. Another status: a file is bad or missing; the report is empty. The report is
  * freed with sluice_verify_report_free whatever the status. */
-sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sluice_verify_params *params,
+sluice_status sluice_verify(sluice_verify_report *out, const char *path, const sluice_verify_params *params,
                             sluice_error *err);
 void sluice_verify_report_free(sluice_verify_report *report);
 

@@ -147,13 +147,42 @@ static sluice_status describe_dir(json_t *report, const char *path, const option
     return o->check_finite && runs && st == SLUICE_OK ? add_check(report, path, err) : SLUICE_OK;
 }
 
-static sluice_status describe(json_t *report, const char *path, const options *o, sluice_error *err) {
+static sluice_status not_a_model(sluice_error *err, const char *path, const char *what) {
+    *err = (sluice_error){.code = SLUICE_ERR_ARGUMENT};
+    snprintf(err->message, sizeof err->message, "%s: %s", path, what);
+    return err->code;
+}
+
+/* JSON files that are no configuration of a model but look enough like one to be described as one. */
+static sluice_status check_json(const char *path, sluice_error *err) {
+    json_t *root = json_load_file(path, JSON_ALLOW_NUL, NULL);
+    const char *format = json_string_value(json_object_get(root, "format"));
+    bool run = format && !strncmp(format, "sluice-", strlen("sluice-")), tokenizer = json_object_get(root, "added_tokens") != NULL;
+    json_decref(root);
+    if (run) return not_a_model(err, path, "belongs to a run or a study; the model is in the folder model beside it, or in one of checkpoints");
+    if (tokenizer) return not_a_model(err, path, "a tokenizer; `sluice tokenize info` describes it");
+    return SLUICE_OK;
+}
+
+static sluice_status describe_file(json_t *report, const char *path, const options *o, sluice_error *err) {
+    static const char *const kinds[] = {".safetensors", ".bin", ".pt", ".pth"};
     if (ends_with(path, ".gguf")) return describe_gguf(report, path, o, err);
-    if (!sluice__is_dir(path)) {
-        if (ends_with(path, ".json")) return add_config(report, path, o, err);
-        return add_weights(report, path, o, err);
+    if (ends_with(path, ".json")) {
+        sluice_status st = check_json(path, err);
+        return st == SLUICE_OK ? add_config(report, path, o, err) : st;
     }
-    return describe_dir(report, path, o, err);
+    sluice_status st = add_weights(report, path, o, err);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (st == SLUICE_OK || !sluice__is_file(path) || ends_with(path, kinds[i])) return st;
+    return not_a_model(err, path, "expected a model directory, a config.json, or a .gguf, .safetensors or pytorch_model.bin file");
+}
+
+static sluice_status describe(json_t *report, const char *path, const options *o, sluice_error *err) {
+    if (!sluice__is_dir(path)) return describe_file(report, path, o, err);
+    char *config = sluice__path_join(path, "config.json");
+    sluice_status st = config ? check_json(config, err) : sluice__no_memory(err, strlen(path), "a path");
+    sluice__free(config);
+    return st == SLUICE_OK ? describe_dir(report, path, o, err) : st;
 }
 
 static int run(const options *o, const char *path) {

@@ -32,7 +32,8 @@ static void print_report(const sluice_verify_report *r, const char *dir, int qui
     }
     if (r->kind == SLUICE_VERIFY_LOADED && r->num_failed)
         printf("%d tensor%s with NaN or infinite values\n", r->num_failed, r->num_failed == 1 ? "" : "s");
-    else if (r->kind == SLUICE_VERIFY_LOADED) printf("loaded; there is no golden.safetensors to compare with\n");
+    else if (r->kind == SLUICE_VERIFY_LOADED)
+        printf("loaded; there is no golden.safetensors to compare with (--reference DIR names a directory that has one)\n");
     else printf("%d compared, %d failed\n", r->num_items, r->num_failed);
 }
 
@@ -80,7 +81,11 @@ static int verify(const char *dir, const sluice_verify_params *params, const cli
     if (compared && common->json) print_json(&report, dir);
     else if (compared) print_report(&report, dir, common->quiet);
     int code = st == SLUICE_OK ? CLI_OK : cli_fail("verify", &err);
-    if (compared && params->dump_path && !common->quiet && !common->json) printf("written: %s\n", params->dump_path);
+    bool idle = params->dump_path || params->tolerance >= 0;
+    if (st == SLUICE_OK && report.kind == SLUICE_VERIFY_LOADED && idle)
+        code = cli_usage("verify", "%s has no effect: nothing was compared", params->dump_path ? "--dump" : "--tolerance");
+    else if (compared && params->dump_path && !common->quiet && !common->json)
+        printf("written: %s\n", params->dump_path);
     sluice_verify_report_free(&report);
     return code;
 }
@@ -89,35 +94,41 @@ int cmd_verify(int argc, const char **argv) {
     cli_common common = {0};
     sluice_verify_params params = sluice_verify_params_default();
     double tolerance = UNSET;
-    char *dump_path = NULL;
+    char *dump_path = NULL, *reference = NULL;
     struct poptOption table[] = {{"tolerance", '\0', POPT_ARG_DOUBLE, &tolerance, 0,
                                   "largest error that passes; 0: equal bits alone (default: 3e-4 for models; for training 5e-5 on "
                                   "logits, 1e-5 on the loss, 3e-5 on "
                                   "gradients, 1e-3 on final tensors)",
                                   "X"},
+                                 {"reference", 'r', POPT_ARG_STRING, &reference, 0,
+                                  "directory with the recorded results, for a model that is stored elsewhere: a GGUF file, a "
+                                  "converted directory (default: the model's own)",
+                                  "DIR"},
                                  {"dump", '\0', POPT_ARG_STRING, &dump_path, 0,
                                   "write what was computed as safetensors, under the golden's names", "FILE"},
                                  CLI_COMMON_OPTIONS(&common),
                                  POPT_TABLEEND};
     int code;
     poptContext ctx = cli_parse(
-        argc, argv, table, "DIR [OPTIONS]",
-        "Loads every file of a model directory and, where it holds recorded results (golden.safetensors), "
+        argc, argv, table, "DIR|FILE.gguf [OPTIONS]",
+        "Loads every file of a model directory, or a GGUF file, and, where there are recorded results "
+        "(golden.safetensors, in the directory or in that of --reference), "
         "computes them again: one pass over the prompt, the same prompt through the cache in several "
         "splits, greedy decoding; or, for a training case, loss, gradients and optimiser steps. Exit "
         "status 1 when anything is past its limit or a file is damaged.",
-        "  sluice verify models/qwen3 --dump got.safetensors", &code);
+        "  sluice verify models/qwen3 --dump got.safetensors\n"
+        "  sluice verify qwen3.gguf --reference models/qwen3", &code);
     if (!ctx) return code;
     const char *dir = poptGetArg(ctx);
-    if (!dir || poptPeekArg(ctx)) code = cli_usage("verify", "expected one directory");
+    if (!dir || poptPeekArg(ctx)) code = cli_usage("verify", "expected one directory or GGUF file");
     else if (tolerance != UNSET && (!(tolerance >= 0) || isinf(tolerance)))
         code = cli_usage("verify", "--tolerance: found %g, expected a number of at least 0", tolerance);
     else if ((code = cli_start(&common)) == CLI_OK) {
         params.tolerance = tolerance;
         params.dump_path = dump_path;
+        params.reference = reference;
         code = verify(dir, &params, &common);
     }
     cli_finish(ctx, table);
-    free(dump_path);
     return code;
 }

@@ -224,6 +224,8 @@ sluice_status sluice_inspect(sluice_inspection **out, const sluice_model *model,
     sluice__walk w;
     SLUICE__TRY(sluice__walk_new(&w, model, ids, windows, seq_len, p.batch, err));
     w.marks = p.marks;
+    w.stop_requested = p.stop_requested;
+    w.user = p.user;
     sluice_status st = measure_changed(&w, &p, out, err);
     sluice__walk_free(&w);
     return blame_weights(model, st, err);

@@ -148,13 +148,16 @@ static json_t *origins(const sluice_inspection *r) {
     return o;
 }
 
-static sluice_status measure(sluice_inspection **out, const sluice_model *model,
-                             const sluice__job_text *t, const sluice_intervention *change,
+static sluice_status measure(sluice_inspection **out, const sluice_inspect_job *job,
+                             const sluice_model *model, const sluice__job_text *t,
+                             const sluice_intervention *change,
                              uint32_t measures, sluice_error *err) {
     sluice_inspect_params p = sluice_inspect_params_default();
     p.measures = measures;
     p.marks = t->marks;
     p.change = change;
+    p.stop_requested = job->stop_requested;
+    p.user = job->user;
     return sluice_inspect(out, model, t->ids, t->windows, t->seq_len, &p, err);
 }
 
@@ -172,8 +175,12 @@ static sluice_status add_change(json_t *rows, const sluice_model *model, const s
                           "no token stands in front of the windows anyway");
     if (st == SLUICE_OK && x->no_bos) st = sluice__job_text_without_first(&bare, t, job, &own);
     if (st == SLUICE_OK)
-        st = measure(&r, model, x->no_bos ? &bare : t, x->no_bos ? NULL : &x->change, measures,
+        st = measure(&r, job, model, x->no_bos ? &bare : t, x->no_bos ? NULL : &x->change, measures,
                      &own);
+    if (st == SLUICE_INTERRUPTED) {
+        sluice__job_text_free(&bare);
+        return sluice__job_poll(job, err);
+    }
     json_t *row = json_pack("{s:s}", "name", x->name);
     if (st == SLUICE_OK)
         json_object_set_new(row, "inspect", sluice__inspection_brief(r));
@@ -200,7 +207,7 @@ static sluice_status fill(json_t *entry, const sluice_model *model, const sluice
     json_object_set_new(entry, "first_token", first);
     json_object_set_new(entry, "tokens", json_integer(t->windows * t->seq_len));
     json_object_set_new(entry, "uniform_share", sluice__share_to_json(&uniform));
-    SLUICE__TRY(measure(&r, model, t, NULL, measures, err));
+    SLUICE__TRY(measure(&r, job, model, t, NULL, measures, err));
     json_object_set_new(entry, "origins", origins(r));
     json_object_set_new(entry, "inspect", sluice__inspection_to_json(r));
     sluice_inspection_free(r);

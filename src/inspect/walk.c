@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Windows go through the model in batches; a pass ends early when an accumulator objects. */
 #include "inspect/walk.h"
+#include "base/error.h"
 #include "base/memory.h"
 
 enum { PASS_TOKENS = 4096 };
@@ -96,8 +97,28 @@ static void count_loss(const sluice__walk *w, int batch, sluice__walk_loss *sum)
         }
 }
 
+/* Between a listener (probe NULL = none) and the pass: asks behind every layer whether to go on. One window may take minutes. */
+typedef struct guard {
+    const sluice__walk *walk;
+    const sluice__probe *probe;
+} guard;
+
+static sluice_status on_guarded(void *user, const sluice__probe_event *e, sluice_error *err) {
+    const guard *g = user;
+    const sluice__walk *w = g->walk;
+    if (e->point == SLUICE__PROBE_RESID_FFN && w->stop_requested(w->user))
+        return sluice__fail(err, SLUICE_INTERRUPTED, "interrupted");
+    bool wanted = g->probe && g->probe->wants >> e->point & 1;
+    return wanted ? g->probe->on(g->probe->user, e, err) : SLUICE_OK;
+}
+
 static sluice_status run_batch(const sluice__walk *w, int64_t at, const sluice__probe *probe,
                                sluice__walk_loss *sum, sluice_error *err) {
+    guard g = {w, probe};
+    sluice__probe guarded = {.user = &g,
+                             .wants = (probe ? probe->wants : 0) | 1u << SLUICE__PROBE_RESID_FFN,
+                             .on = on_guarded};
+    if (w->stop_requested) probe = &guarded;
     sluice__input in = batch_at(w, at);
     if (!sum)
         return sluice__forward(w->model, w->ws, &in, NULL, probe, SLUICE__LOGITS_NONE, NULL, err);

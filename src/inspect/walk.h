@@ -2,6 +2,7 @@
 /* Forward passes over windows of tokens with the accumulators of every layer listening. */
 #ifndef SLUICE_INSPECT_WALK_H
 #define SLUICE_INSPECT_WALK_H
+#include <stdbool.h>
 #include "inspect/metrics.h"
 #include "layers/transformer.h"
 
@@ -11,6 +12,8 @@ typedef struct sluice__walk {
     const uint8_t *marks; /* the same, or NULL */
     int64_t windows;
     int seq_len, batch;
+    bool (*stop_requested)(void *user); /* asked behind every layer; NULL = never */
+    void *user;
     sluice__workspace *ws;
     int32_t *labels, *earlier; /* [batch, seq_len] */
     float *nll;                /* the same */

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "model/gguf_model.h"
 #include "sluice/tokenizer.h"
 #include "verify/cases.h"
 #include <dirent.h>
@@ -62,10 +63,25 @@ static sluice_status check_rest(const char *dir, sluice_error *err) {
     return st;
 }
 
-static sluice_status load_tokenizer(sluice_verify_report *out, const char *dir, sluice_error *err) {
-    if (!has_file(dir, "tokenizer.json")) return SLUICE_OK;
+/* Whether there is one: a GGUF file may say that it has none. */
+static sluice_status has_tokenizer(bool *out, const char *path, sluice_error *err) {
+    *out = has_file(path, "tokenizer.json");
+    if (sluice__is_dir(path)) return SLUICE_OK;
+    sluice__gguf *g;
+    sluice__gguf_text kind = {0};
+    SLUICE__TRY(sluice__gguf_open(&g, path, err));
+    *out = sluice__gguf_string(sluice__gguf_find(g, "tokenizer.ggml.model"), &kind) &&
+           (kind.size != 4 || memcmp(kind.data, "none", 4));
+    sluice__gguf_close(g);
+    return SLUICE_OK;
+}
+
+static sluice_status load_tokenizer(sluice_verify_report *out, const char *path, sluice_error *err) {
+    bool there;
+    SLUICE__TRY(has_tokenizer(&there, path, err));
+    if (!there) return SLUICE_OK;
     sluice_tokenizer *tokenizer;
-    SLUICE__TRY(sluice_tokenizer_load(&tokenizer, dir, err));
+    SLUICE__TRY(sluice_tokenizer_load(&tokenizer, path, err));
     out->tokenizer_size = sluice_tokenizer_vocab_size(tokenizer);
     sluice_tokenizer_free(tokenizer);
     return SLUICE_OK;
@@ -112,19 +128,32 @@ static sluice_status verdict(const sluice_verify_report *report, sluice_error *e
                         report->num_items, item->name, why);
 }
 
-sluice_status sluice_verify(sluice_verify_report *out, const char *dir, const sluice_verify_params *params,
+/* What stands in the way of comparing, before anything is loaded. */
+static sluice_status check_paths(const char *path, const char *reference, sluice_error *err) {
+    if (!sluice__is_dir(path) && !sluice__is_gguf(path))
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: neither a directory nor a GGUF file", path);
+    if (!reference) return SLUICE_OK;
+    if (!has_file(reference, "golden.safetensors"))
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: no golden.safetensors in it to compare with", reference);
+    if (is_training(reference))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: a training case, which has its own weights: verify it alone", reference);
+    return SLUICE_OK;
+}
+
+sluice_status sluice_verify(sluice_verify_report *out, const char *path, const sluice_verify_params *params,
                             sluice_error *err) {
     sluice_verify_params usual = sluice_verify_params_default();
+    const sluice_verify_params *p = params ? params : &usual;
     *out = (sluice_verify_report){0};
-    sluice__verify_run run = {dir, params ? params : &usual, out, err};
-    if (!sluice__is_dir(dir)) return sluice__fail(err, SLUICE_ERR_IO, "%s: not a directory", dir);
+    SLUICE__TRY(check_paths(path, p->reference, err));
+    sluice__verify_run run = {p->reference ? p->reference : path, p, out, err};
     sluice_model *model;
     sluice_load_params load = sluice_load_params_default();
-    if (!is_training(dir)) load.weights = SLUICE_LOAD_AS_STORED;
-    SLUICE__TRY(sluice_model_load(&model, dir, &load, err));
+    if (!is_training(run.dir)) load.weights = SLUICE_LOAD_AS_STORED;
+    SLUICE__TRY(sluice_model_load(&model, path, &load, err));
     describe(out, model);
-    sluice_status st = load_tokenizer(out, dir, err);
-    if (st == SLUICE_OK) st = check_rest(dir, err);
+    sluice_status st = load_tokenizer(out, path, err);
+    if (st == SLUICE_OK && sluice__is_dir(path)) st = check_rest(path, err);
     if (st == SLUICE_OK) st = check_weights(&run, model);
     if (st == SLUICE_OK) st = run_case(&run, model);
     sluice_model_free(model);

@@ -77,8 +77,17 @@ static void help_fits_80_columns(void **state) {
     }
 }
 
+/* What is no model says what it is, or what is expected. */
+static void other_files_get_a_hint(void **state) {
+    (void)state;
+    refused("info . && true; echo '{\"format\": \"sluice-run-1\"}' > config.json; " SLUICE_PROGRAM " info .", "belongs to a run");
+    refused("info . && true; echo '{\"added_tokens\": []}' > t.json; " SLUICE_PROGRAM " info t.json", "`sluice tokenize info`");
+    refused("info . && true; echo words > t.txt; " SLUICE_PROGRAM " info t.txt", "expected a model directory");
+    refused("verify /dev/null", "neither a directory nor a GGUF file");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranges_are_kept), cmocka_unit_test(options_without_effect_are_errors),
-                                       cmocka_unit_test(help_fits_80_columns)};
+                                       cmocka_unit_test(help_fits_80_columns), cmocka_unit_test(other_files_get_a_hint)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * not depend on the batch size. */
 #include "metrics/golden.h"
 #include "inspect/inspection_json.h"
+#include "support/small_model.h"
 #include <math.h>
 #include <string.h>
 
@@ -169,6 +170,26 @@ static void check_refused(golden *g) {
     assert_null(map);
 }
 
+static bool stop_at_zero(void *user) { return --*(int *)user <= 0; }
+
+/* Within one window: behind the layer after which it was asked for. */
+static void test_stopped_between_layers(void **state) {
+    (void)state;
+    sluice_model *m = test_small_model("\"num_hidden_layers\": 4", 3);
+    int32_t ids[32];
+    test_random_ids(ids, 32, 96, 5);
+    for (int layers = 1; layers < 8; layers += 3) {
+        int left = layers;
+        sluice_inspect_params p = {.measures = SLUICE_MEASURE_DEFAULT, .stop_requested = stop_at_zero, .user = &left};
+        sluice_inspection *r;
+        sluice_error err = {0};
+        assert_int_equal(sluice_inspect(&r, m, ids, 1, 32, &p, &err), SLUICE_INTERRUPTED);
+        assert_null(r);
+        assert_int_equal(left, 0);
+    }
+    sluice_model_free(m);
+}
+
 static void test_refused(void **state) {
     (void)state;
     golden_each(check_refused);
@@ -176,6 +197,6 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_map),
-                                       cmocka_unit_test(test_json), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_json), cmocka_unit_test(test_refused), cmocka_unit_test(test_stopped_between_layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

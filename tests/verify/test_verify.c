@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "model/safetensors.h"
+#include "sluice/convert.h"
 #include "support/reference.h"
 #include "support/test_support.h"
 #include <dirent.h>
@@ -323,11 +324,40 @@ static void test_damaged(void **state) {
     assert_true(checked >= 40);
 }
 
+/* A GGUF file holds no recorded results: it is loaded, and compared with those of another directory. */
+static void test_gguf_with_a_reference(void **state) {
+    (void)state;
+    const char *golden = copy_of("models/qwen3"), *dir = test_temp_dir();
+    char file[300];
+    sluice_convert_params to = {.gguf = true, .dtype = "F32"};
+    sluice_verify_params p = sluice_verify_params_default();
+    sluice_verify_report report;
+    sluice_error err = {0};
+    snprintf(file, sizeof file, "%s/m.gguf", dir);
+    assert_ok(sluice_convert(golden, file, &to, NULL, NULL));
+    assert_ok(sluice_verify(&report, file, &p, NULL));
+    assert_int_equal(report.kind, SLUICE_VERIFY_LOADED);
+    sluice_verify_report_free(&report);
+    p.reference = golden;
+    assert_ok_err(sluice_verify(&report, file, &p, &err), &err);
+    assert_true(report.kind == SLUICE_VERIFY_MODEL && report.num_items > 5);
+    sluice_verify_report_free(&report);
+    bend(golden, "golden.safetensors", "logits");
+    assert_int_equal(sluice_verify(&report, file, &p, &err), SLUICE_ERR_MISMATCH);
+    sluice_verify_report_free(&report);
+    p.reference = dir;
+    assert_int_equal(sluice_verify(&report, file, &p, &err), SLUICE_ERR_IO);
+    assert_non_null(strstr(err.message, "no golden.safetensors"));
+    assert_int_equal(sluice_verify(&report, "/dev/null", NULL, &err), SLUICE_ERR_IO);
+    assert_non_null(strstr(err.message, "neither a directory nor a GGUF file"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bent_weight), cmocka_unit_test(test_bent_golden), cmocka_unit_test(test_wrong_recipe),
         cmocka_unit_test(test_wrong_greedy_and_chunks), cmocka_unit_test(test_tolerance), cmocka_unit_test(test_tolerance_zero), cmocka_unit_test(test_nonfinite), cmocka_unit_test(test_dump),
         cmocka_unit_test(test_only_loaded), cmocka_unit_test(test_program), cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_gguf_with_a_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
