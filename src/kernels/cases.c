@@ -366,6 +366,16 @@ const sluice__kernel_case sluice__case_linear_thin_f16 = {
 const sluice__kernel_case sluice__case_linear_thin_bf16 = {
     "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {1, 4096, 768, 0}, prepare_thin_bf16, run_linear_thin_bf16};
 
+static void prepare_pairs(shape *s, void **op) {
+    make_halves(op[1], s->rows * s->depth, true);
+    make_halves(op[2], s->dim * s->depth, true);
+}
+static void run_linear_pairs(table *k, shape *s, void **op) {
+    k->linear_pairs_bf16(op[0], s->dim, op[1], s->depth, op[2], s->rows, s->dim, s->depth);
+}
+const sluice__kernel_case sluice__case_linear_pairs_bf16 = {
+    "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {1, 4096, 768, 0}, prepare_pairs, run_linear_pairs};
+
 static void prepare_f16(shape *s, void **op) { make_halves(op[1], count_of(s), false); }
 static void prepare_bf16(shape *s, void **op) { make_halves(op[1], count_of(s), true); }
 static void run_widen_f16(table *k, shape *s, void **op) { k->widen_f16(op[0], op[1], count_of(s)); }

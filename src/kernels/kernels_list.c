@@ -33,9 +33,13 @@ sluice_kernel_choice sluice_cpu_kernel(int index) {
     const char *version = same(now, &ref, entries[index].at)    ? "ref"
                           : same(now, &avx2, entries[index].at) ? "avx2"
                                                                 : "avx512";
-    /* Without a kernel of its own the product is one of rounded floats (gemm_bf16.c). */
-    if (entries[index].at == offsetof(sluice__kernels, gemm_bf16))
-        version = sluice_cpu_flags() & SLUICE_CPU_AVX512_BF16 ? "avx512bf16" : sluice_cpu_flags() ? "oneDNN, rounded" : "ref";
+    /* Without kernels of their own products are of rounded floats (gemm_bf16.c, matrix.c). */
+    bool many = entries[index].at == offsetof(sluice__kernels, gemm_bf16);
+    if (many || entries[index].at == offsetof(sluice__kernels, linear_pairs_bf16))
+        version = sluice_cpu_flags() & SLUICE_CPU_AVX512_BF16 ? "avx512bf16"
+                  : !sluice_cpu_flags()                       ? "ref"
+                  : many                                      ? "oneDNN, rounded"
+                                                              : "linear_thin_bf16, rounded";
     /* Products go to oneDNN; the table's own stands in where the reference is asked for (gemm.c). */
     if (entries[index].at == offsetof(sluice__kernels, gemm_f32) && sluice_cpu_flags()) version = "oneDNN";
     return (sluice_kernel_choice){entries[index].name, version};

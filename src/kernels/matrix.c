@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with weights of any type. Few rows of x: every element of W is read once and widened on its way into a
- * multiply-add, which 16-bit weights make twice as fast as fp32 ones, because memory is the limit. Many rows: a block
- * of W is widened into scratch and goes through the fp32 product; widening is
- * then a small part of the work. Blocks have kernels of their own. */
+/* Products with weights of any type. Few rows of x: every element of W is read once, on its way into a multiply-add, which
+ * 16-bit weights make twice as fast as fp32 ones, because memory is the limit. Many rows: bf16 weights go through the
+ * product of gemm_bf16.c, straight from where they lie; a block of F16 weights is widened into scratch and goes through
+ * the fp32 product. Blocks have kernels of their own. */
 #include "kernels/matrix.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
@@ -42,22 +42,53 @@ static void widen(const sluice__kernels *k, float *y, const sluice__matrix *m) {
     else for (int64_t i = 0; i < count; i++) y[i] = ((const float *)m->data)[i];
 }
 
-static void thin(const sluice__kernels *k, float *y, int64_t y_stride, const float *x, int64_t x_stride,
-                 const sluice__matrix *m, int64_t rows) {
-    if (m->type == SLUICE__WEIGHT_BF16)
-        k->linear_thin_bf16(y, y_stride, x, x_stride, m->data, rows, m->rows, m->columns);
-    else k->linear_thin_f16(y, y_stride, x, x_stride, m->data, rows, m->rows, m->columns);
+/* Consecutive matrices of one 16-bit type, their outputs next to each other. */
+typedef struct halves {
+    float *y;
+    int64_t y_stride;
+    const float *x;
+    int64_t x_stride;
+    const sluice__bf16 *pairs; /* x as bf16, rows without gaps, for linear_pairs_bf16; NULL: not wanted */
+    const sluice__matrix *w;
+    int count;
+    int64_t out, columns, rows;
+} halves;
+
+static void thin(const halves *h, float *y, const sluice__matrix *m) {
+    const sluice__kernels *k = sluice__kernels_now();
+    if (h->pairs)
+        k->linear_pairs_bf16(y, h->y_stride, h->pairs, h->columns, m->data, h->rows, m->rows, h->columns);
+    else if (m->type == SLUICE__WEIGHT_BF16)
+        k->linear_thin_bf16(y, h->y_stride, h->x, h->x_stride, m->data, h->rows, m->rows, h->columns);
+    else k->linear_thin_f16(y, h->y_stride, h->x, h->x_stride, m->data, h->rows, m->rows, h->columns);
 }
 
 /* Blocks of `block` rows of W, widened into `scratch`. */
-static void wide(const sluice__kernels *k, float *y, int64_t y_stride, const float *x, int64_t x_stride,
-                 const sluice__matrix *m, int64_t rows, int64_t block, float *scratch) {
+static void wide(const halves *h, float *y, const sluice__matrix *m, int64_t block, float *scratch) {
+    const sluice__kernels *k = sluice__kernels_now();
     for (int64_t at = 0; at < m->rows; at += block) {
         sluice__matrix part = part_of(m, at, at + block < m->rows ? at + block : m->rows);
         widen(k, scratch, &part);
-        sluice__gemm_f32(false, true, rows, part.rows, m->columns, 1, x, x_stride, scratch, m->columns, 0, y + at,
-                         y_stride);
+        sluice__gemm_f32(false, true, h->rows, part.rows, h->columns, 1, h->x, h->x_stride, scratch, h->columns, 0,
+                         y + at, h->y_stride);
     }
+}
+
+/* Outputs range.begin to range.end - 1 of all; with `scratch` for widened blocks, or thin. */
+static void some_outputs(const halves *h, sluice__range range, int64_t block, float *scratch) {
+    int64_t first = 0;
+    for (int i = 0; i < h->count; first += h->w[i++].rows) {
+        int64_t begin = range.begin > first ? range.begin - first : 0, end = range.end - first;
+        if (end > h->w[i].rows) end = h->w[i].rows;
+        if (begin >= end) continue;
+        sluice__matrix part = part_of(&h->w[i], begin, end);
+        if (scratch) wide(h, h->y + first + begin, &part, block, scratch);
+        else thin(h, h->y + first + begin, &part);
+    }
+}
+
+static void few_rows(const halves *h) {
+    SLUICE__SPLIT(sluice__team(h->out * h->columns), h->out, UNIT, some_outputs(h, range, 0, NULL));
 }
 
 static int64_t block_rows(int64_t columns) {
@@ -65,20 +96,61 @@ static int64_t block_rows(int64_t columns) {
     return rows < UNIT ? UNIT : rows > BLOCK_MOST ? BLOCK_MOST : rows;
 }
 
-/* One matrix of 16-bit elements. Without memory for scratch the thin kernels do it, which need none. */
-static void half_forward(float *y, int64_t y_stride, const float *x, int64_t x_stride, const sluice__matrix *m,
-                         int64_t rows) {
-    SLUICE__SPAN_PRODUCT("x W^T, W of 16 bits", rows, m->rows, m->columns, 2, false);
-    const sluice__kernels *k = sluice__kernels_now();
-    int threads = sluice__team(m->rows * m->columns);
-    int64_t block = block_rows(m->columns);
-    float *scratch = rows > THIN_ROWS ? sluice__scratch((size_t)(threads * block * m->columns)) : NULL;
-    SLUICE__SPLIT(threads, m->rows, UNIT, {
-        sluice__matrix part = part_of(m, range.begin, range.end);
-        float *own = scratch ? scratch + omp_get_thread_num() * (threads > 1) * block * m->columns : NULL;
-        if (own) wide(k, y + range.begin, y_stride, x, x_stride, &part, rows, block, own);
-        else thin(k, y + range.begin, y_stride, x, x_stride, &part, rows);
+/* x as it is. Without memory for scratch the thin kernels do it, which need none. */
+static void exact_forward(const halves *h) {
+    SLUICE__SPAN_PRODUCT("x W^T, W of 16 bits", h->rows, h->out, h->columns, 2, false);
+    int threads = sluice__team(h->out * h->columns);
+    int64_t block = block_rows(h->columns);
+    float *scratch = h->rows > THIN_ROWS ? sluice__scratch((size_t)(threads * block * h->columns)) : NULL;
+    if (!scratch) {
+        few_rows(h);
+        return;
+    }
+    SLUICE__SPLIT(threads, h->out, UNIT, {
+        some_outputs(h, range, block, scratch + omp_get_thread_num() * (threads > 1) * block * h->columns);
     });
+}
+
+/* Matrix by matrix, blocks of both operands packed or rounded (gemm_bf16.c). */
+static void many_rounded(const halves *h) {
+    float *y = h->y;
+    for (int i = 0; i < h->count; y += h->w[i++].rows)
+        sluice__gemm_bf16(&(sluice__bf16_product){.trans_b = true, .m = h->rows, .n = h->w[i].rows, .k = h->columns,
+                                                  .a = sluice__rounded_f32(h->x, h->x_stride),
+                                                  .b = sluice__rounded_bf16(h->w[i].data, h->columns), .c = y,
+                                                  .ldc = h->y_stride});
+}
+
+/* x rounded to bf16: kept as that where the CPU multiplies it, else as floats. */
+static void rounded_forward(const halves *given) {
+    halves h = *given;
+    bool native = sluice_cpu_flags() & SLUICE_CPU_AVX512_BF16;
+    int64_t count = h.rows * h.columns, floats = native ? (count + 1) / 2 : count;
+    float *scratch = h.rows <= THIN_ROWS ? sluice__scratch((size_t)floats) : NULL;
+    if (!scratch) {
+        many_rounded(&h);
+        return;
+    }
+    SLUICE__SPAN_PRODUCT("x W^T, both bf16", h.rows, h.out, h.columns, 2, false);
+    sluice__bf16 *pairs = (sluice__bf16 *)scratch;
+    if (native) sluice__to_bf16(pairs, h.columns, h.x, h.x_stride, h.rows, h.columns);
+    else sluice__round_bf16(scratch, h.columns, h.x, h.x_stride, h.rows, h.columns);
+    h.pairs = native ? pairs : NULL;
+    h.x = scratch;
+    h.x_stride = h.columns;
+    few_rows(&h);
+}
+
+/* Consecutive matrices of the type of the first. Returns the first part behind them; *out their rows. */
+static int half_forward(float *y, int64_t y_stride, const float *x, int64_t x_stride, sluice__stack w, int first,
+                        int64_t rows, bool exact, int64_t *out) {
+    const sluice__matrix *m = &w.part[first];
+    halves h = {y, y_stride, x, x_stride, NULL, m, 0, 0, m->columns, rows};
+    while (first + h.count < w.count && m[h.count].type == m->type) h.out += m[h.count++].rows;
+    if (m->type == SLUICE__WEIGHT_BF16 && !exact) rounded_forward(&h);
+    else exact_forward(&h);
+    *out = h.out;
+    return first + h.count;
 }
 
 static sluice__quant_matrix quant_of(const sluice__matrix *m) {
@@ -109,25 +181,16 @@ static int joined(sluice__stack w, int first) {
     return last;
 }
 
-static void add_bias(float *y, int64_t y_stride, const float *bias, int64_t rows, int64_t out) {
-    SLUICE__SPAN_FLOATS("bias", 2 * rows * out);
-    const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(rows * out), rows, 1, {
-        for (int64_t r = range.begin; r < range.end; r++) k->add_f32(y + r * y_stride, bias, out);
-    });
-}
-
-void sluice__stack_forward(float *y, int64_t y_stride, const float *x, int64_t x_stride, sluice__stack w,
-                           const float *bias, int64_t rows) {
+static void forward(float *y, int64_t y_stride, const float *x, int64_t x_stride, sluice__stack w, const float *bias,
+                    int64_t rows, bool exact) {
     int64_t at = 0;
     for (int i = 0, next; i < w.count; i = next) {
         const sluice__matrix *m = &w.part[i];
-        next = i + 1;
-        int64_t out = m->rows;
+        int64_t out;
         if (m->type == SLUICE__WEIGHT_QUANT) {
             next = quant_forward(y + at, y_stride, x, x_stride, w, i, rows, &out);
         } else if (m->type != SLUICE__WEIGHT_F32) {
-            half_forward(y + at, y_stride, x, x_stride, m, rows);
+            next = half_forward(y + at, y_stride, x, x_stride, w, i, rows, exact, &out);
         } else {
             next = joined(w, i);
             out = sluice__stack_rows((sluice__stack){m, next - i});
@@ -135,7 +198,17 @@ void sluice__stack_forward(float *y, int64_t y_stride, const float *x, int64_t x
         }
         at += out;
     }
-    if (bias) add_bias(y, y_stride, bias, rows, at);
+    if (bias) sluice__bias_forward(y, y_stride, bias, rows, at);
+}
+
+void sluice__stack_forward(float *y, int64_t y_stride, const float *x, int64_t x_stride, sluice__stack w,
+                           const float *bias, int64_t rows) {
+    forward(y, y_stride, x, x_stride, w, bias, rows, false);
+}
+
+void sluice__stack_forward_exact(float *y, int64_t y_stride, const float *x, int64_t x_stride, sluice__stack w,
+                                 const float *bias, int64_t rows) {
+    forward(y, y_stride, x, x_stride, w, bias, rows, true);
 }
 
 void sluice__matrix_widen(float *y, const sluice__matrix *m, int64_t first, int64_t count) {

@@ -106,7 +106,7 @@ void sluice__route(const sluice__pass *pass, int layer, const float *x, const sl
     int experts = m->num_experts;
     int64_t width = pass->config->hidden_size;
     const sluice__layer_weights *w = &sluice__model_weights(pass->ws->model)->layers[layer];
-    sluice__stack_forward(s->prob, experts, x, width, w->stacks.router, w->router_bias, pass->rows);
+    sluice__stack_forward_exact(s->prob, experts, x, width, w->stacks.router, w->router_bias, pass->rows);
     SLUICE__SPAN(.name = "routing");
     SLUICE__SPLIT(sluice__team(pass->rows * experts), pass->rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++) {
