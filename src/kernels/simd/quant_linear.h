@@ -21,19 +21,10 @@ VEC_INLINE int offset_bits(sluice__quant t) {
            : t == SLUICE__QUANT_Q4_0 ? 3
                                      : 0;
 }
-/* The largest code. */
-VEC_INLINE int most_of(sluice__quant t) {
-    switch (t) {
-    case SLUICE__QUANT_Q8_0: return 255;
-    case SLUICE__QUANT_Q6_K: return 63;
-    case SLUICE__QUANT_Q4_0:
-    case SLUICE__QUANT_Q4_1:
-    case SLUICE__QUANT_Q4_K: return 15;
-    default: return 31;
-    }
-}
+/* No code is larger. */
+VEC_INLINE int most_of(sluice__quant t) { return t == SLUICE__QUANT_Q8_0 ? 255 : t == SLUICE__QUANT_Q6_K ? 63 : 31; }
 
-/* One part of rows m .. m + R - 1 of a tile of T rows. */
+/* One part of rows m .. m + R - 1 of a tile of T rows; sum: [R]. */
 VEC_INLINE void dot_rows(vec *sum, const weights *w, sluice__quant t, const unsigned char *x, int T, int m, int R) {
     const unsigned char *code = x + m * PART, *facts = x + T * PART + 4 * m, *halves = x + T * (PART + 12) + 8 * m;
     const int bits = offset_bits(t), most = most_of(t);
@@ -45,7 +36,7 @@ VEC_INLINE void dot_rows(vec *sum, const weights *w, sluice__quant t, const unsi
         ivec_dot(acc2, w->code + 4, code + 16, R, 4, most);
         for (int i = 0; i < R; i++) {
             vec both = vec_fma(ivec_to_float(acc2[i]), w->scale[1], vec_mul(ivec_to_float(acc[i]), w->scale[0]));
-            sum[m + i] = vec_fma(both, vec_set_at(facts + 4 * i), sum[m + i]);
+            sum[i] = vec_fma(both, vec_set_at(facts + 4 * i), sum[i]);
         }
         return;
     }
@@ -54,14 +45,14 @@ VEC_INLINE void dot_rows(vec *sum, const weights *w, sluice__quant t, const unsi
     else ivec_dot(acc, w->code, code, R, 8, most);
     for (int i = 0; i < R; i++) {
         vec scale = vec_mul(vec_set_at(facts + 4 * i), w->scale[0]);
-        sum[m + i] = vec_fma(ivec_to_float(acc[i]), scale, sum[m + i]);
-        if (has_minimum(t)) sum[m + i] = vec_fma(vec_set_at(facts + 4 * T + 4 * i), w->shift, sum[m + i]);
+        sum[i] = vec_fma(ivec_to_float(acc[i]), scale, sum[i]);
+        if (has_minimum(t)) sum[i] = vec_fma(vec_set_at(facts + 4 * T + 4 * i), w->shift, sum[i]);
     }
 }
 
-/* The same of rows m .. m + M - 1, into sum[m ..]. */
-VEC_INLINE void dot_part(vec *sum, const weights *w, sluice__quant t, const unsigned char *x, int T, int m, int M) {
-    for (int i = 0; i < M; i += ROWS_ABREAST) dot_rows(sum, w, t, x, T, m + i, M < ROWS_ABREAST ? M : ROWS_ABREAST);
+/* The same of rows first .. first + M - 1; sum: [M]. */
+VEC_INLINE void dot_part(vec *sum, const weights *w, sluice__quant t, const unsigned char *x, int T, int first, int M) {
+    for (int m = 0; m < M; m += ROWS_ABREAST) dot_rows(sum + m, w, t, x, T, first + m, M < ROWS_ABREAST ? M : ROWS_ABREAST);
 }
 
 /* Into the second-level cache: what one part of VEC rows needs is spread over sixteen places, so the first holds too little. */
@@ -269,8 +260,8 @@ VEC_INLINE void tile_product(const passing *c, float *y, const unsigned char *x,
     const unsigned char *panel = c->panel, *ahead = c->ahead;
     int64_t left = c->outputs - half * VEC;
     int outputs = left < VEC ? (int)left : VEC;
-    vec sum[SLUICE__TILE_ROWS];
-    for (int m = 0; m < T; m++) sum[m] = vec_zero();
+    vec sum[QUANT_ROWS];
+    for (int m = 0; m < M; m++) sum[m] = vec_zero();
     for (int64_t p = 0; p < c->parts; p++, panel += panel_part_bytes(t), x += T * SLUICE__QUANT_ROW_BYTES) {
         weights w;
         get_part(&w, panel, t, half);
@@ -278,7 +269,7 @@ VEC_INLINE void tile_product(const passing *c, float *y, const unsigned char *x,
         ahead += ahead_bytes;
         dot_part(sum, &w, t, x, T, first, M);
     }
-    for (int m = first; m < first + M && m < filled; m++) vec_store_n(y + m * c->y_stride + half * VEC, sum[m], outputs);
+    for (int m = 0; m < M && first + m < filled; m++) vec_store_n(y + (first + m) * c->y_stride + half * VEC, sum[m], outputs);
 }
 
 /* All rows of a tile times one panel. */

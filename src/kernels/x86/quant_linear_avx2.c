@@ -75,7 +75,9 @@ VEC_INLINE vec ivec_low_halves(ivec a) { return ivec_high_halves(_mm256_slli_epi
 
 VEC_INLINE ivec ivec_shifted(const void *p, int n) { return _mm256_slli_epi32(_mm256_set1_epi32(int_at(p)), n); }
 VEC_INLINE ivec add_pairs(ivec acc, ivec pairs) {
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    __asm__("" : "+x"(acc)); /* or GCC adds in another order, for which registers do not suffice */
+    return acc;
 }
 VEC_INLINE ivec dot_row(ivec acc, const ivec *code, const unsigned char *x, int groups, int most) {
     const int room = INT16_MAX / (2 * 127 * most); /* pairs that 16 bits can hold the sum of */
