@@ -98,7 +98,7 @@ typedef struct named_case {
     const sluice__kernel_case *c;
     int versions; /* beside the reference */
 } named_case;
-enum { VERSIONS_NONE, VERSIONS_BOTH, VERSIONS_VNNI, VERSIONS_BF16 };
+enum { VERSIONS_NONE, VERSIONS_BOTH, VERSIONS_AVX512, VERSIONS_VNNI, VERSIONS_BF16 };
 static const named_case cases[] = {
 #define KERNEL(name, versions, result, parameters)                                                                 \
     {#name, &sluice__case_##name, VERSIONS_##versions},
@@ -122,7 +122,7 @@ static bool has_version(int versions, const level *l) {
     if (!l->flags) return true;
     if (l->flags & SLUICE_CPU_AVX512_BF16) return versions == VERSIONS_BF16;
     if (l->flags & SLUICE_CPU_AVX512_VNNI) return versions == VERSIONS_VNNI;
-    if (l->flags & SLUICE_CPU_AVX512) return versions == VERSIONS_BOTH;
+    if (l->flags & SLUICE_CPU_AVX512) return versions == VERSIONS_BOTH || versions == VERSIONS_AVX512;
     return versions == VERSIONS_BOTH || versions == VERSIONS_VNNI;
 }
 

@@ -310,6 +310,13 @@ static void run_linear_thin(table *k, shape *s, void **op) {
 const sluice__kernel_case sluice__case_linear_thin_f32 = {
     "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {1, 4096, 768, 0}, NULL, run_linear_thin};
 
+static void run_linear_wide(table *k, shape *s, void **op) {
+    static _Alignas(64) float scratch[SLUICE__WIDE_SCRATCH];
+    k->linear_wide_f32(op[0], s->dim, op[1], s->depth, op[2], s->rows, s->dim, s->depth, scratch);
+}
+const sluice__kernel_case sluice__case_linear_wide_f32 = {
+    "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {512, 256, 64, 0}, NULL, run_linear_wide};
+
 /* op: y, weights (floats, then blocks of the variant's type), inputs (floats, then rounded). */
 static void prepare_quant_linear(shape *s, void **op) {
     sluice__quant type = (sluice__quant)s->variant;

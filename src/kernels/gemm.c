@@ -4,6 +4,7 @@
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 #include "kernels/profile.h"
+#include "kernels/scratch.h"
 #include <dnnl.h>
 #include <pthread.h>
 
@@ -92,19 +93,48 @@ static void onednn_split(const product *p) {
     else onednn_product(*p);
 }
 
-/* Whether y = x W^T is left to linear_thin_f32. Measured against dnnl_sgemm (docs/speed-log.md): with AVX-512 it is
- * 1.0 to 2.8 times as fast from four rows on, with AVX2 1.2 to 4 times up to eight; oneDNN's own few-row path is
- * better for two and three rows with AVX-512, and its packing pays again from about 128 rows, or for short sums. */
+/* y = x W^T with W as it lies, nothing added or scaled: what our own kernels take. */
+static bool plain_linear(const product *p) {
+    return !p->trans_a && p->trans_b && p->ldb == p->k && p->alpha == 1 && p->beta == 0 && p->k > 0;
+}
+
+/* From how many rows on each kernel is faster, measured (docs/speed-log.md); sums of at least SUMS. */
+enum { THIN_ROWS = 4, WIDE_ROWS = 64, SHORT_WIDE_ROWS = 256, THIN_AVX2_ROWS = 8, SUMS = 128 };
+
+/* Against dnnl_sgemm, with AVX-512 linear_thin is 1.0 to 2.8 times as fast from four rows on, with AVX2 1.2 to 4 times up to
+ * eight; oneDNN's own few-row path is better for two and three rows with AVX-512. */
 static bool thin_pays(const product *p) {
     unsigned cpu = sluice_cpu_flags();
-    bool plain = !p->trans_a && p->trans_b && p->ldb == p->k && p->alpha == 1 && p->beta == 0 && p->k > 0;
-    if (!plain || !(cpu & SLUICE_CPU_AVX2)) return false;
-    if (cpu & SLUICE_CPU_AVX512) return p->m == 1 || (p->m >= 4 && p->m <= 128 && p->k >= 256);
-    return p->m <= 8;
+    if (!plain_linear(p) || !(cpu & SLUICE_CPU_AVX2)) return false;
+    if (!(cpu & SLUICE_CPU_AVX512)) return p->m <= THIN_AVX2_ROWS;
+    return p->m == 1 || (p->m >= THIN_ROWS && p->m < WIDE_ROWS && p->k >= SUMS);
 }
 
 static void linear_thin(product p) {
     sluice__kernels_now()->linear_thin_f32(p.c, p.ldc, p.a, p.lda, p.b, p.m, p.n, p.k);
+}
+
+/* linear_wide is 1.01 to 1.1 times as fast as dnnl_sgemm. */
+static bool wide_pays(const product *p) {
+    return plain_linear(p) && sluice_cpu_flags() & SLUICE_CPU_AVX512 && p->m >= (p->k < SUMS ? SHORT_WIDE_ROWS : WIDE_ROWS);
+}
+
+static void linear_wide(product p, float *scratch) {
+    sluice__kernels_now()->linear_wide_f32(p.c, p.ldc, p.a, p.lda, p.b, p.m, p.n, p.k,
+                                           scratch + (int64_t)omp_get_thread_num() * SLUICE__WIDE_SCRATCH);
+}
+
+/* Columns are dealt out, which are rows of W, or rows of x where there are more of these: what is not dealt out is packed by
+ * every thread. false: no scratch. */
+static bool wide_split(const product *p) {
+    bool alone = omp_in_parallel() || p->m * p->n * p->k < GEMM_ALONE;
+    int threads = alone ? 1 : omp_get_max_threads();
+    float *scratch = sluice__product_scratch((size_t)threads * SLUICE__WIDE_SCRATCH);
+    if (!scratch) return false;
+    if (threads == 1) sluice__kernels_now()->linear_wide_f32(p->c, p->ldc, p->a, p->lda, p->b, p->m, p->n, p->k, scratch);
+    else if (p->m > p->n) SLUICE__SPLIT(threads, p->m, 1, linear_wide(rows_of(p, range), scratch));
+    else SLUICE__SPLIT(threads, p->n, 16, linear_wide(columns_of(p, range), scratch));
+    return true;
 }
 
 void sluice__gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
@@ -114,7 +144,7 @@ void sluice__gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
     if (m <= 0 || n <= 0) return;
     if (thin_pays(&p)) SLUICE__SPLIT(sluice__team(n * k), n, 8, linear_thin(columns_of(&p, range)));
     else if (k <= 0 || reference_wanted()) own_product(&p);
-    else onednn_split(&p);
+    else if (!wide_pays(&p) || !wide_split(&p)) onednn_split(&p);
 }
 
 void sluice__bias_forward(float *y, int64_t y_stride, const float *bias, int64_t rows, int64_t out) {

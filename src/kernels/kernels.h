@@ -26,6 +26,9 @@ typedef struct sluice__lion_factors {
     bool zero_grad;
 } sluice__lion_factors;
 
+/* Floats that linear_wide may want: blocks of 1024 rows and of 64 columns, 768 deep, and room for a last store. */
+enum { SLUICE__WIDE_SCRATCH = (1024 + 64) * 768 + 64 };
+
 typedef struct sluice__kernels {
 #define KERNEL(name, versions, result, parameters) result(*name) parameters;
 #include "kernels/kernels.def"
@@ -37,12 +40,14 @@ typedef struct sluice__kernels {
 #define SLUICE__PROTO_BOTH(name, result, parameters)                                               \
     result sluice_##name##_avx2 parameters;                                                        \
     result sluice_##name##_avx512 parameters;
+#define SLUICE__PROTO_AVX512(name, result, parameters) result sluice_##name##_avx512 parameters;
 #define SLUICE__PROTO_VNNI(name, result, parameters)                                               \
     result sluice_##name##_avx2 parameters;                                                        \
     result sluice_##name##_vnni parameters;
 #define SLUICE__PROTO_BF16(name, result, parameters) result sluice_##name##_avx512bf16 parameters;
 #else
 #define SLUICE__PROTO_BOTH(name, result, parameters)
+#define SLUICE__PROTO_AVX512(name, result, parameters)
 #define SLUICE__PROTO_VNNI(name, result, parameters)
 #define SLUICE__PROTO_BF16(name, result, parameters)
 #endif
