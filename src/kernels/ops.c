@@ -52,20 +52,25 @@ void sluice__gelu_backward(float *dx, const float *dy, const float *x, int64_t c
                                        tanh_form));
 }
 
-void sluice__swiglu_forward(float *y, const float *gate_up, int64_t rows, int64_t width) {
+void sluice__swiglu_forward(float *y, int64_t y_stride, const float *gate_up, int64_t gate_up_stride, int64_t rows,
+                            int64_t width) {
     SLUICE__SPAN_FLOATS("SwiGLU forward", 3 * rows * width);
     const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(
-        sluice__team(4 * rows * width), rows, 1,
-        k->swiglu_f32(y + range.begin * width, gate_up + 2 * range.begin * width, range.end - range.begin, width));
+    SLUICE__SPLIT(sluice__team(4 * rows * width), rows, 1, {
+        for (int64_t r = range.begin; r < range.end; r++)
+            k->swiglu_f32(y + r * y_stride, gate_up + r * gate_up_stride, 1, width);
+    });
 }
 
-void sluice__swiglu_backward(float *dgate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width) {
+void sluice__swiglu_backward(float *dgate_up, const float *dy, int64_t dy_stride, const float *gate_up,
+                             int64_t gate_up_stride, int64_t rows, int64_t width) {
     SLUICE__SPAN_FLOATS("SwiGLU backward", 5 * rows * width);
     const sluice__kernels *k = sluice__kernels_now();
-    SLUICE__SPLIT(sluice__team(4 * rows * width), rows, 1,
-                  k->swiglu_backward_f32(dgate_up + 2 * range.begin * width, dy + range.begin * width,
-                                         gate_up + 2 * range.begin * width, range.end - range.begin, width));
+    SLUICE__SPLIT(sluice__team(4 * rows * width), rows, 1, {
+        for (int64_t r = range.begin; r < range.end; r++)
+            k->swiglu_backward_f32(dgate_up + r * gate_up_stride, dy + r * dy_stride, gate_up + r * gate_up_stride, 1,
+                                   width);
+    });
 }
 
 void sluice__softmax_nll(float *logits, const int32_t *labels, float *nll, uint8_t *correct, int64_t rows,

@@ -66,9 +66,12 @@ void sluice__norm_rope_forward(const sluice__norm_rope *p, float *y, int64_t y_s
 void sluice__norm_rope_backward(const sluice__norm_rope *p, float *dx, int64_t dx_stride, float *dweight, const float *dy,
                                 int64_t dy_stride, const float *x, int64_t x_stride, const float *rstd);
 
-/* y = silu(gate) * up with gate_up [rows, 2*width] = [gate | up], y [rows, width].   Shazeer 2020. */
-void sluice__swiglu_forward(float *y, const float *gate_up, int64_t rows, int64_t width);
-void sluice__swiglu_backward(float *dgate_up, const float *dy, const float *gate_up, int64_t rows, int64_t width);
+/* y = silu(gate) * up with gate_up [rows, 2*width] = [gate | up], y [rows, width], each with a row stride.   Shazeer 2020. */
+void sluice__swiglu_forward(float *y, int64_t y_stride, const float *gate_up, int64_t gate_up_stride, int64_t rows,
+                            int64_t width);
+/* dgate_up has the stride of gate_up. */
+void sluice__swiglu_backward(float *dgate_up, const float *dy, int64_t dy_stride, const float *gate_up,
+                             int64_t gate_up_stride, int64_t rows, int64_t width);
 /* y = gelu(x): exact (erf) form, or the tanh approximation. y may alias x in forward. */
 void sluice__gelu_forward(float *y, const float *x, int64_t count, bool tanh_form);
 void sluice__gelu_backward(float *dx, const float *dy, const float *x, int64_t count, bool tanh_form);

@@ -43,9 +43,10 @@ static void piece(const sluice__kernels *k, float *y, const float *gate, const f
     for (int64_t i = 0; i < n; i++) y[i] *= u[i];
 }
 
-void sluice__glu_forward(float *y, const float *gate_up, int64_t rows, int64_t width, sluice_mlp_act act, float limit) {
+void sluice__glu_forward(float *y, int64_t y_stride, const float *gate_up, int64_t gate_up_stride, int64_t rows,
+                         int64_t width, sluice_mlp_act act, float limit) {
     if (act == SLUICE_MLP_SILU && limit == 0) {
-        sluice__swiglu_forward(y, gate_up, rows, width);
+        sluice__swiglu_forward(y, y_stride, gate_up, gate_up_stride, rows, width);
         return;
     }
     const sluice__kernels *k = sluice__kernels_now();
@@ -53,8 +54,8 @@ void sluice__glu_forward(float *y, const float *gate_up, int64_t rows, int64_t w
     SLUICE__SPLIT(sluice__team(4 * rows * width), rows, 1, {
         for (int64_t r = range.begin; r < range.end; r++)
             for (int64_t at = 0; at < width; at += CHUNK) {
-                const float *gate = gate_up + 2 * r * width + at;
-                piece(k, y + r * width + at, gate, gate + width, width - at < CHUNK ? width - at : CHUNK, act, limit);
+                const float *gate = gate_up + r * gate_up_stride + at;
+                piece(k, y + r * y_stride + at, gate, gate + width, width - at < CHUNK ? width - at : CHUNK, act, limit);
             }
     });
 }

@@ -78,7 +78,7 @@ static void expert_forward(const context *c, int e) {
     sluice__dense_forward(c->pass, gate_up, 2 * inner, s->x + at * width, width, NULL,
                           sluice__of_expert(w->stacks.expert_gate_up, e),
                           w->expert_gate_up_bias ? w->expert_gate_up_bias + e * 2 * inner : NULL, n);
-    sluice__glu_forward(act, gate_up, n, inner, c->act, c->moe->limit);
+    sluice__glu_forward(act, inner, gate_up, 2 * inner, n, inner, c->act, c->moe->limit);
     sluice__dense_forward(c->pass, s->y + at * width, width, act, inner, NULL,
                           sluice__of_expert(w->stacks.expert_down, e),
                           w->expert_down_bias ? w->expert_down_bias + e * width : NULL, n);
@@ -90,7 +90,7 @@ static void shared_forward(const context *c, const float *x, float *out) {
     int64_t rows = c->rows, width = c->width, inner = c->shared;
     sluice__dense_forward(c->pass, s->shared_gate_up, 2 * inner, x, width, NULL, c->w->stacks.shared_gate_up,
                           c->w->shared_gate_up_bias, rows);
-    sluice__glu_forward(s->shared_act, s->shared_gate_up, rows, inner, c->act, c->moe->shared_limit);
+    sluice__glu_forward(s->shared_act, inner, s->shared_gate_up, 2 * inner, rows, inner, c->act, c->moe->shared_limit);
     sluice__dense_forward(c->pass, s->y, width, s->shared_act, inner, NULL, c->w->stacks.shared_down,
                           c->w->shared_down_bias, rows);
     if (!s->shared_score) {
@@ -162,7 +162,7 @@ static void expert_backward(const context *c, const sluice__layer_weights *g, in
     sluice__dense_backward_input(c->pass, dact, inner, d, width, c->w->expert_down + down, n, width, inner, false);
     scale_rows(b->dweight + at, b->dweight + at, act, dact, d, n, inner, width);
     sluice__dense_backward_weight(c->pass, g->expert_down + down, NULL, d, width, act, inner, NULL, n, width, inner);
-    sluice__swiglu_backward(dgate_up, dact, gate_up, n, inner);
+    sluice__swiglu_backward(dgate_up, dact, inner, gate_up, 2 * inner, n, inner);
     sluice__dense_backward_weight(c->pass, g->expert_gate_up + up, NULL, dgate_up, 2 * inner, b->moe_x + at * width,
                                   width, NULL, n, 2 * inner, width);
     sluice__dense_backward_input(c->pass, d, width, dgate_up, 2 * inner, c->w->expert_gate_up + up, n, 2 * inner, width,
@@ -187,7 +187,7 @@ static void shared_backward(const context *c, const sluice__layer_weights *g, co
     }
     sluice__dense_backward_weight(c->pass, g->shared_down, NULL, dout, width, s->shared_act, inner, NULL, rows, width,
                                   inner);
-    sluice__swiglu_backward(b->dgate_up, b->dact, s->shared_gate_up, rows, inner);
+    sluice__swiglu_backward(b->dgate_up, b->dact, inner, s->shared_gate_up, 2 * inner, rows, inner);
     sluice__dense_backward_weight(c->pass, g->shared_gate_up, NULL, b->dgate_up, 2 * inner, x, width, NULL, rows,
                                   2 * inner, width);
     sluice__dense_backward_input(c->pass, dx, width, b->dgate_up, 2 * inner, c->w->shared_gate_up, rows, 2 * inner, width,

@@ -4,6 +4,7 @@
 #include "layers/probing.h"
 #include "base/error.h"
 #include <math.h>
+#include <string.h>
 
 sluice_status sluice__probe_emit(const sluice__pass *pass, sluice__probe_point point, int layer, const float *data,
                                  int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
@@ -61,8 +62,16 @@ sluice_status sluice__probe_ffn(const sluice__pass *pass, int layer, const sluic
     if (!pass->probe) return SLUICE_OK;
     if (spec->moe.num_experts) return probe_experts(pass, layer, &s->moe);
     if (!sluice__probe_wants(pass, SLUICE__PROBE_FFN_ACT)) return SLUICE_OK;
-    return sluice__probe_emit(pass, SLUICE__PROBE_FFN_ACT, layer, s->mlp.act, pass->batch, pass->seq_len,
-                              spec->intermediate_size, 0);
+    int64_t width = spec->intermediate_size, stride = sluice__mlp_stride(spec, width);
+    const float *act = s->mlp.act;
+    if (stride != width) {
+        float *dense = sluice__probe_scratch(pass, SLUICE__PROBE_MISC, pass->rows * width);
+        if (!dense) return SLUICE_ERR_MEMORY;
+        for (int64_t r = 0; r < pass->rows; r++)
+            memcpy(dense + r * width, act + r * stride, (size_t)width * sizeof *dense);
+        act = dense;
+    }
+    return sluice__probe_emit(pass, SLUICE__PROBE_FFN_ACT, layer, act, pass->batch, pass->seq_len, (int)width, 0);
 }
 
 sluice_status sluice__probe_delta(const sluice__pass *pass, int layer, const sluice__delta_state *s) {

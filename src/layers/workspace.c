@@ -62,7 +62,20 @@ static int64_t qkvg_rows(const sluice_config *c, int layer) {
     return (int64_t)s.q_rows + s.k_rows + s.v_rows + s.gate_rows + s.switch_rows;
 }
 
-static int64_t padded(int64_t width) { return (width + 15) / 16 * 16; }
+enum { LINE_FLOATS = 16, PAGE_FLOATS = 1024 };
+
+static int64_t apart(int64_t width) { return width % PAGE_FLOATS ? width : width + LINE_FLOATS; }
+
+/* To whole cache lines, and not to pages. */
+static int64_t padded(int64_t width) { return apart((width + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS); }
+
+int64_t sluice__mlp_stride(const sluice_layer_spec *spec, int64_t width) { return spec->mlp_gelu ? width : apart(width); }
+
+/* F such that 2F floats hold a row of gate and up, and F one of the activation. */
+static int64_t mlp_width(const sluice_layer_spec *spec) {
+    int64_t inner = spec->intermediate_size, one = sluice__mlp_stride(spec, inner), two = sluice__mlp_stride(spec, 2 * inner);
+    return one > (two + 1) / 2 ? one : (two + 1) / 2;
+}
 
 /* What backward wants beside the gated tensor: what was gated. */
 static void take_gate(arena *a, const plan *p, int layer, sluice__attention_state *s) {
@@ -140,8 +153,8 @@ static void take_branch(arena *a, const plan *p, const sluice_layer_spec *spec, 
 
 static void take_mlp(arena *a, const plan *p, const sluice_layer_spec *spec, const common *shared,
                      sluice__mlp_state *s) {
-    s->gate_up = floats(a, p->rows, 2 * (int64_t)spec->intermediate_size);
-    s->act = shared->on ? shared->act : floats(a, p->rows, spec->intermediate_size);
+    s->gate_up = floats(a, p->rows, sluice__mlp_stride(spec, 2 * (int64_t)spec->intermediate_size));
+    s->act = shared->on ? shared->act : floats(a, p->rows, sluice__mlp_stride(spec, spec->intermediate_size));
     s->act_half = shared->on ? halves(a, p->rows, spec->intermediate_size) : NULL;
 }
 
@@ -191,7 +204,7 @@ static common take_common(arena *a, const plan *p) {
     for (int i = 0; i < p->config->num_hidden_layers; i++) {
         const sluice_layer_spec *spec = &p->config->layers[i];
         heads_dim = larger(heads_dim, (int64_t)spec->num_attention_heads * spec->head_dim);
-        if (!spec->moe.num_experts) inner = larger(inner, spec->intermediate_size);
+        if (!spec->moe.num_experts) inner = larger(inner, sluice__mlp_stride(spec, spec->intermediate_size));
     }
     common c = {.on = true, .x = floats(a, p->rows, p->config->hidden_size), .y = floats(a, p->rows, heads_dim)};
     if (inner) c.act = floats(a, p->rows, inner);
@@ -275,7 +288,7 @@ static backward_sizes backward_sizes_of(const plan *p) {
             z.kv_dim = larger(z.kv_dim, (int64_t)spec->num_key_value_heads * spec->head_dim);
         z.branch |= spec->sandwich_norm || spec->residual_clip > 0;
         if (!m->num_experts) {
-            z.inner = larger(z.inner, spec->intermediate_size);
+            z.inner = larger(z.inner, mlp_width(spec));
             continue;
         }
         z.inner = larger(z.inner, (int64_t)m->intermediate_size * m->num_experts_per_tok);

@@ -53,9 +53,13 @@ typedef struct sluice__branch_state {
     float *rstd;               /* [rows]; TRAIN with sandwich_norm */
 } sluice__branch_state;
 
+/* Distance between rows of `width` floats of an MLP: rows a multiple of 4 KiB apart fall into the same sets of the caches,
+ * which slows down packing for products, so such rows lie a cache line further apart. GELU works on dense rows. */
+int64_t sluice__mlp_stride(const sluice_layer_spec *spec, int64_t width);
+
 typedef struct sluice__mlp_state {
-    float *gate_up; /* [rows, 2F] */
-    float *act;     /* [rows, F] */
+    float *gate_up; /* [rows, 2F], rows sluice__mlp_stride apart */
+    float *act;     /* [rows, F], the same */
     sluice__bf16 *act_half;
 } sluice__mlp_state;
 

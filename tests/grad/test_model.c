@@ -66,6 +66,8 @@ static const variant variants[] = {
     {"norm, silu and gate", "\"sdpa_norm\": true, \"sdpa_silu\": true, \"gate_position\": \"sdpa\"", false, false},
     {"norm and headwise gate",
      "\"sdpa_norm\": true, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"", false, false},
+    {"rows of gate and up apart", "\"intermediate_size\": 512", false, false},
+    {"rows of the activation apart", "\"intermediate_size\": 1024, \"num_hidden_layers\": 1", false, false},
     {"GELU without a gate matrix", "\"mlp_type\": \"gelu\", \"gate_position\": \"sdpa\"", false, false},
     {"headwise gate, no q/k norm",
      "\"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\", \"use_qk_norm\": false", false, false},

@@ -200,7 +200,7 @@ static void pointwise(void **state) {
         int n = c.rows * c.width;
         fill(in, 2 * n, 2);
         fill(dy, n, 1);
-        if (kind == 0) sluice__swiglu_backward(grad, dy, in, c.rows, c.width);
+        if (kind == 0) sluice__swiglu_backward(grad, dy, c.width, in, 2 * c.width, c.rows, c.width);
         else if (kind == 3) sluice__clip_backward(grad, dy, in, 1, n);
         else sluice__gelu_backward(grad, dy, in, n, kind == 2);
         check_gradient("pointwise", pointwise_loss, &c, in, kind ? n : 2 * n, grad, NULL);

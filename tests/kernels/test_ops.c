@@ -93,8 +93,8 @@ static void run_norms(const inputs *in, results *r) {
 }
 
 static void run_pointwise(const inputs *in, results *r) {
-    sluice__swiglu_forward(r->swiglu, in->x, ROWS, DIM / 2);
-    sluice__swiglu_backward(r->dswiglu, in->dy, in->x, ROWS, DIM / 2);
+    sluice__swiglu_forward(r->swiglu, DIM / 2, in->x, DIM, ROWS, DIM / 2);
+    sluice__swiglu_backward(r->dswiglu, in->dy, DIM / 2, in->x, DIM, ROWS, DIM / 2);
     sluice__gelu_forward(r->gelu, in->x, COUNT, true);
     sluice__gelu_backward(r->dgelu, in->dy, in->x, COUNT, false);
     memcpy(r->arith, in->x, sizeof r->arith);
@@ -376,8 +376,21 @@ static void products_of_all_shapes(void **state) {
     assert_ok(sluice_cpu_select(NULL, NULL));
 }
 
+/* Several blocks of rows, columns and summands of linear_wide, whole and partial tiles. */
+static void forward_of_many_rows(void **state) {
+    (void)state;
+    static const int64_t sizes[][3] = {{1100, 70, 800}, {65, 130, 1537}, {256, 16, 64}, {300, 2, 130}, {64, 98, 769}};
+    for (int threads = 1; threads <= 3; threads++) {
+        omp_set_num_threads(threads);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            check_product(false, true, sizes[i][0], sizes[i][1], sizes[i][2], 1, 0);
+    }
+    omp_set_num_threads(2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_of_many_rows),
         cmocka_unit_test(levels_and_thread_counts_agree),
         cmocka_unit_test(parallel_region_runs_alone),
         cmocka_unit_test(callers_in_parallel),

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "layers/transformer.h"
+#include "model/weights.h"
 #include "sluice/cpu.h"
 #include "support/small_model.h"
 #include <math.h>
@@ -361,6 +362,31 @@ static void test_probes(void **state) {
     }
 }
 
+/* The activation of an MLP whose rows are padded in memory arrives without the padding: times W_down it is the output. */
+static void test_probe_of_rows_apart(void **state) {
+    (void)state;
+    enum { ROWS = 6, F = 1024, D = 32 };
+    int32_t ids[ROWS];
+    test_random_ids(ids, ROWS, VOCAB, 12);
+    sluice_model *model = test_small_model("\"intermediate_size\": 1024", 31);
+    sluice__input in = {2, ROWS / 2, ids, NULL, NULL, NULL};
+    seen s = {0};
+    sluice__probe probe = {&s, 1u << SLUICE__PROBE_FFN_ACT | 1u << SLUICE__PROBE_FFN_OUT, keep};
+    free(forward_all(model, &in, &probe));
+    for (int layer = 0; layer < 2; layer++) {
+        const float *act = s.data[SLUICE__PROBE_FFN_ACT][layer + 1], *out = s.data[SLUICE__PROBE_FFN_OUT][layer + 1];
+        const float *down = sluice__model_weights(model)->layers[layer].down;
+        assert_int_equal(s.count[SLUICE__PROBE_FFN_ACT][layer + 1], ROWS * F);
+        for (int i = 0; i < ROWS * D; i++) {
+            double sum = 0;
+            for (int f = 0; f < F; f++) sum += (double)act[i / D * F + f] * (double)down[i % D * F + f];
+            assert_true(fabs(sum - (double)out[i]) < 1e-5 * (1 + fabs(sum)));
+        }
+    }
+    seen_free(&s);
+    sluice_model_free(model);
+}
+
 static sluice_status refuse(void *user, const sluice__probe_event *e, sluice_error *err) {
     (void)user;
     (void)err;
@@ -520,6 +546,7 @@ int main(void) {
         cmocka_unit_test(test_rotary_tables),
         cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_probe_of_rows_apart),
         cmocka_unit_test(test_probes_of_unfused_gates),
         cmocka_unit_test(test_probe_stops),
         cmocka_unit_test(test_losses),
