@@ -39,6 +39,11 @@ class Run:
     def clear(self):
         ll.llama_memory_clear(ll.llama_get_memory(self.context), True)
 
+    def copy_to(self, sequences: int) -> None:
+        """What sequence 0 holds, to all others."""
+        for s in range(1, sequences):
+            ll.llama_memory_seq_cp(ll.llama_get_memory(self.context), 0, s, -1, -1)
+
     def eval(self, count: int, position: int, sequences: int) -> None:
         b, n = self.batch, 0
         for s in range(sequences):
@@ -74,6 +79,7 @@ def main() -> None:
         run.clear()
         if args.depth:
             run.eval(args.depth, 0, 1)
+            run.copy_to(args.sequences)
         start = time.perf_counter()
         for i in range(args.decode):
             run.eval(1, args.depth + i, args.sequences)

@@ -182,7 +182,8 @@ int64_t sluice_config_num_parameters(const sluice_config *config);
 int64_t sluice_config_num_active_parameters(const sluice_config *config);
 int64_t sluice_config_num_gate_parameters(const sluice_config *config);
 double sluice_config_forward_flops(const sluice_config *config, int64_t context);
-/* Bytes of the keys and values of one sequence of `context` tokens (fp32). */
+/* Bytes of the keys and values of one sequence of `context` tokens (fp32) in a session; layers with a sliding window keep
+ * little more than it. */
 int64_t sluice_config_cache_bytes(const sluice_config *config, int64_t context);
 /* Bytes of the recurrent and convolution states of one sequence (fp32), whatever its length; 0 without linear attention. */
 int64_t sluice_config_state_bytes(const sluice_config *config);

@@ -45,10 +45,11 @@ sluice_status sluice_session_truncate(sluice_session *session, int length, sluic
 /* The tokens that the session holds, [length]; valid until it changes. */
 const int32_t *sluice_session_ids(const sluice_session *session);
 /* Keeps of what is held the longest beginning of ids[0..n-1] that leaves at least one token to evaluate, and forgets the
- * rest. *kept: its length; evaluate ids + *kept next. A model with linear attention can keep all that it holds or nothing:
- * for more there are snapshots (sluice/snapshots.h). */
+ * rest. *kept: its length; evaluate ids + *kept next. A model with linear attention can keep all that it holds or nothing, and
+ * layers with a sliding window forget what is some hundred tokens behind it: for more there are snapshots
+ * (sluice/snapshots.h). */
 sluice_status sluice_session_reuse(sluice_session *session, const int32_t *ids, int64_t n, int64_t *kept, sluice_error *err);
-/* Bytes that keys, values and states of one full sequence take. */
+/* Bytes that keys, values and states of one full sequence take; layers with a sliding window keep little more than that. */
 int64_t sluice_session_cache_bytes(const sluice_config *config, const sluice_session_params *params);
 
 /* ---- several sequences ---- */

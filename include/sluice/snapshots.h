@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Snapshots: prefixes kept in memory, from which any session of the same model goes on exactly, bit for bit, as if it
- * had just evaluated them: keys and values of every token, and the states of linear attention behind the last one.
+ * had just evaluated them: keys and values of every token, the states of linear attention behind the last one, and what layers
+ * with a sliding window see there.
  *
  * What a session holds and what grew out of the same snapshot share their beginning: each snapshot stores only the
  * tokens behind the one that it grew from (and one set of states). When the budget is full, what was used longest ago
- * goes first: of a snapshot that others grew from the states alone, of the others all. A model without linear attention
- * can be resumed at any token of a snapshot, one with linear attention at its end.
+ * goes first: of a snapshot that others grew from the states alone, of the others all. A model whose layers
+ * all see everything can be resumed at any token of a snapshot, one with linear attention or sliding windows at its end.
  *
  *   sluice_snapshots_resume(store, session, ids, n, &have, err);        the longest beginning of ids that is known
  *   sluice_session_eval(session, ids + have, n - have, logits, err);    the rest

@@ -72,7 +72,7 @@ sluice_status sluice_chat_new(sluice_chat **out, const sluice_model *model, cons
     if (st == SLUICE_OK) st = copy_text(&c->variables, p.variables, err);
     if (st == SLUICE_OK) st = begin(c, err);
     if (st == SLUICE_OK) st = sluice_session_new(&c->session, model, &p.session, err);
-    bool stateful = st == SLUICE_OK && sluice__cache_state_bytes(c->session->now->cache) > 0;
+    bool stateful = st == SLUICE_OK && sluice__is_stateful(sluice_model_config(model));
     if (stateful && p.snapshot_bytes > 0) st = sluice_snapshots_new(&c->snapshots, model, p.snapshot_bytes, err);
     if (st == SLUICE_OK)
         *out = c;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: the cache grows with the sequence (doubling up to the capacity, so that a large max_position_embeddings costs
  * nothing until it is used); prompts run in chunks through the one forward pass, tokens of several sequences side by side.
- * States of linear attention cannot go back: a session that was cut evaluates what it kept once more, when it goes on. */
+ * States of linear attention cannot go back, nor layers with a window to where they dropped what it saw: a session that was cut
+ * evaluates what it kept once more, when it goes on. */
 #include "infer/session.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -29,7 +30,8 @@ const char *sluice_kv_dtype_name(sluice_kv_dtype dtype) { return dtype_names[dty
 
 int64_t sluice_session_cache_bytes(const sluice_config *config, const sluice_session_params *params) {
     int capacity = params->capacity > 0 ? params->capacity : config->max_position_embeddings;
-    return sluice__cache_bytes_typed(config, 1, capacity, params->cache_dtype);
+    int chunk = params->prefill_chunk > 0 ? params->prefill_chunk : sluice_session_params_default().prefill_chunk;
+    return sluice__cache_bytes_typed(config, 1, capacity, params->cache_dtype, chunk);
 }
 
 static sluice_status check_params(const sluice_session_params *p, sluice_error *err) {
@@ -53,7 +55,7 @@ static int first_capacity(const sluice_session *s) { return s->capacity < FIRST_
 static sluice_status begin(const sluice_session *s, sluice__sequence *q, sluice_error *err) {
     int capacity = first_capacity(s);
     if (q->cache) return SLUICE_OK;
-    SLUICE__TRY(sluice__cache_new_typed(&q->cache, s->model, 1, capacity, s->dtype, err));
+    SLUICE__TRY(sluice__cache_new_typed(&q->cache, s->model, 1, capacity, s->dtype, s->chunk, err));
     q->ids = sluice__calloc((size_t)capacity, sizeof *q->ids, SLUICE__MEM_OTHER);
     if (q->ids) return SLUICE_OK;
     sluice__cache_free(q->cache);
@@ -318,8 +320,7 @@ sluice_status sluice_session_reuse(sluice_session *s, const int32_t *ids, int64_
     int64_t held = sluice_session_length(s), same = 0;
     if (n < 1) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "tokens: found %lld, expected at least 1", (long long)n);
     while (same < held && same < n - 1 && ids[same] == q->ids[same]) same++;
-    bool stateful = sluice__cache_state_bytes(q->cache) > 0;
-    if (stateful && (same < held || !sluice__cache_is_whole(q->cache))) same = 0; /* states cannot go back */
+    if (!sluice__cache_keeps(q->cache, (int)same)) same = 0;
     *kept = same;
     return sluice_session_truncate(s, (int)same, err);
 }

@@ -121,7 +121,7 @@ sluice_status sluice_session_save(const sluice_session *s, const char *path, con
               .length = length,
               .note = note ? strlen(note) : 0,
               .token_bytes = sluice__cache_token_bytes(s->now->cache),
-              .state_bytes = sluice__cache_state_bytes(s->now->cache)};
+              .state_bytes = sluice__cache_state_bytes(s->now->cache, (int)length)};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     if (h.note > MAX_NOTE)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: a note of %llu bytes", path, (unsigned long long)h.note);
@@ -175,7 +175,7 @@ static sluice_status find_parts(parts *p, const sluice_session *s, const sluice_
     if (h->length > (uint64_t)s->capacity)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: %llu tokens do not fit the context of %d", path,
                             (unsigned long long)h->length, s->capacity);
-    if (h->token_bytes != sluice__cache_token_bytes(s->now->cache) || h->state_bytes != sluice__cache_state_bytes(s->now->cache))
+    if (h->token_bytes != sluice__cache_token_bytes(s->now->cache) || h->state_bytes != sluice__cache_state_bytes(s->now->cache, (int)h->length))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "%s: written for another model (bytes of a token and of states differ)", path);
     size_t tokens = sluice__mul_size((size_t)h->length, (size_t)h->token_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Snapshots as a tree: a node holds the tokens behind its parent's, with their keys and values, and the states behind
- * its last token. A session remembers from which nodes its beginning came, so that neither keeping nor resuming copies
+ * its last token (with what layers with a sliding window need there). A session remembers from which nodes its beginning came, so that neither keeping nor resuming copies
  * what is there already. Few nodes are expected (tens, with thousands of tokens each), so they are searched one by one. */
 #include "sluice/snapshots.h"
 #include "base/memory.h"
@@ -15,6 +15,7 @@ typedef struct node {
     int32_t *ids;    /* [end - first] */
     char *tokens;    /* keys and values of these */
     char *states;    /* NULL: none in this model, or dropped */
+    size_t state_bytes;
     int64_t bytes;   /* of all that */
 } node;
 
@@ -22,7 +23,7 @@ struct sluice_snapshots {
     const sluice_model *model;
     node *nodes; /* youngest first: a child stands before its parent */
     uint64_t last_id, clock;
-    size_t state_bytes; /* of this model */
+    bool stateful; /* the model can go on at the end of a snapshot only */
     sluice_kv_dtype dtype; /* of all snapshots */
     sluice_snapshots_stats stats;
 };
@@ -36,7 +37,7 @@ sluice_status sluice_snapshots_new(sluice_snapshots **out, const sluice_model *m
     sluice_snapshots *s = sluice__calloc(1, sizeof *s, SLUICE__MEM_OTHER);
     if (!s) return sluice__no_memory(err, sizeof *s, "snapshots");
     *s = (sluice_snapshots){.model = model, .stats = {.budget_bytes = budget_bytes}};
-    s->state_bytes = (size_t)sluice_config_state_bytes(sluice_model_config(model));
+    s->stateful = sluice__is_stateful(sluice_model_config(model));
     *out = s;
     return SLUICE_OK;
 }
@@ -60,7 +61,7 @@ void sluice_snapshots_free(sluice_snapshots *s) {
 
 /* Whether a session can go on at the end of the node. */
 static bool is_resumable(const sluice_snapshots *s, const node *n) {
-    return n->states || !s->state_bytes;
+    return n->states || !s->stateful;
 }
 
 static node *find(const sluice_snapshots *s, uint64_t id) {
@@ -80,8 +81,8 @@ static void drop_states(sluice_snapshots *s, node *n) {
     if (!n->states) return;
     sluice__free(n->states);
     n->states = NULL;
-    n->bytes -= (int64_t)s->state_bytes;
-    s->stats.bytes -= (int64_t)s->state_bytes;
+    n->bytes -= (int64_t)n->state_bytes;
+    s->stats.bytes -= (int64_t)n->state_bytes;
     s->stats.count--;
     s->stats.evicted++;
 }
@@ -128,11 +129,12 @@ static node *base_of(const sluice_snapshots *s, sluice_session *session) {
 }
 
 static sluice_status new_states(sluice_snapshots *s, const sluice_session *session, node *n, sluice_error *err) {
-    if (!s->state_bytes) return SLUICE_OK;
-    n->states = sluice__calloc(s->state_bytes, 1, SLUICE__MEM_CACHE);
-    if (!n->states) return sluice__no_memory(err, s->state_bytes, "a snapshot");
+    if (!s->stateful) return SLUICE_OK;
+    n->state_bytes = sluice__cache_state_bytes(session->now->cache, n->end);
+    n->states = sluice__calloc(n->state_bytes ? n->state_bytes : 1, 1, SLUICE__MEM_CACHE);
+    if (!n->states) return sluice__no_memory(err, n->state_bytes, "a snapshot");
     sluice__cache_get_states(session->now->cache, n->states);
-    n->bytes += (int64_t)s->state_bytes;
+    n->bytes += (int64_t)n->state_bytes;
     return SLUICE_OK;
 }
 
@@ -171,9 +173,10 @@ static sluice_status no_room(const sluice_snapshots *s, int64_t need, sluice_err
 static sluice_status keep_again(sluice_snapshots *s, const sluice_session *session, node *n, sluice_error *err) {
     n->used = ++s->clock;
     if (is_resumable(s, n)) return SLUICE_OK;
-    if (!evict(s, (int64_t)s->state_bytes, n)) return no_room(s, (int64_t)s->state_bytes, err);
+    int64_t need = (int64_t)sluice__cache_state_bytes(session->now->cache, n->end);
+    if (!evict(s, need, n)) return no_room(s, need, err);
     SLUICE__TRY(new_states(s, session, n, err));
-    s->stats.bytes += (int64_t)s->state_bytes;
+    s->stats.bytes += need;
     s->stats.count++;
     return SLUICE_OK;
 }
@@ -196,7 +199,7 @@ sluice_status sluice_snapshots_keep(sluice_snapshots *s, sluice_session *session
     if (base && base->end == length) return keep_again(s, session, base, err);
     sluice_status st = new_node(&n, s, session, base, err);
     int64_t alone = st == SLUICE_OK ? n->bytes : 0;
-    for (const node *a = base; a; a = a->parent) alone += a->bytes - (a->states ? (int64_t)s->state_bytes : 0);
+    for (const node *a = base; a; a = a->parent) alone += a->bytes - (a->states ? (int64_t)a->state_bytes : 0);
     if (st == SLUICE_OK && (alone > s->stats.budget_bytes || !evict(s, n->bytes, base))) st = no_room(s, alone, err);
     if (st == SLUICE_OK && !sluice__session_add_origin(session, s->last_id + 1, length))
         st = sluice__no_memory(err, sizeof(sluice__origin), "a snapshot");
@@ -229,7 +232,7 @@ static node *best(const sluice_snapshots *s, const int32_t *ids, int64_t most, i
     for (node *n = s->nodes; n; n = n->next) {
         if (!is_resumable(s, n)) continue;
         int here = match(n, ids, most);
-        if (s->state_bytes && here < n->end) continue;
+        if (s->stateful && here < n->end) continue;
         if (here > *length) found = n, *length = here;
     }
     return found;
@@ -270,10 +273,9 @@ static sluice_status restore(sluice_snapshots *s, sluice_session *session, node 
 }
 
 /* Tokens of ids that the session can keep as it is. */
-static int own_beginning(const sluice_snapshots *s, const sluice_session *session, const int32_t *ids, int64_t most) {
+static int own_beginning(const sluice_session *session, const int32_t *ids, int64_t most) {
     int held = sluice_session_length(session), same = common(session->now->ids, ids, held < most ? held : most);
-    bool whole = sluice__cache_is_whole(session->now->cache) && same == held;
-    return s->state_bytes && !whole ? 0 : same;
+    return sluice__cache_keeps(session->now->cache, same) ? same : 0;
 }
 
 sluice_status sluice_snapshots_resume(sluice_snapshots *s, sluice_session *session, const int32_t *ids, int64_t n,
@@ -283,7 +285,7 @@ sluice_status sluice_snapshots_resume(sluice_snapshots *s, sluice_session *sessi
     SLUICE__TRY(check_session(s, session, err));
     if (n < 1) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "tokens: found %lld, expected at least 1", (long long)n);
     int64_t most = n - 1 < session->capacity ? n - 1 : session->capacity;
-    int own = own_beginning(s, session, ids, most);
+    int own = own_beginning(session, ids, most);
     node *from = best(s, ids, most, &length);
     sluice_status st = SLUICE_OK;
     if (from && length > own) st = restore(s, session, from, length, err);

@@ -40,7 +40,7 @@ static size_t forward_scratch(const sluice_attention_params *p) {
 }
 
 /* Threads for `work` = pairs of queries and keys times head_dim: 1 inside a parallel region, or when waking others takes
- * longer than the work. */
+ * longer than the work. Keys that no query sees do not count: whether a cache still holds them must not change results. */
 static int team_size(int64_t items, double work) {
     double most = 1.0 + work / SLUICE__ATTENTION_GRAIN;
     int64_t team = omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -75,10 +75,15 @@ static int first_key(const sluice_attention_params *p, int b) {
     return least;
 }
 
+/* The most keys that the queries of a batch row see together. */
+static int keys_seen(const sluice_attention_params *p) {
+    return p->window && p->kv_len - p->window > p->q_len ? p->window + p->q_len : p->kv_len;
+}
+
 static sluice_status forward_typed_blocks(const sluice__attention_call *c, const sluice__attention_kernels *k) {
     const sluice_attention_params *p = &c->p;
     int group = p->num_heads / p->num_kv_heads, size = SLUICE__ATTENTION_QUERIES;
-    int blocks = (p->q_len + size - 1) / size, team = team_size((int64_t)group * blocks, (double)group * p->q_len * p->kv_len * p->head_dim);
+    int blocks = (p->q_len + size - 1) / size, team = team_size((int64_t)group * blocks, (double)group * p->q_len * keys_seen(p) * p->head_dim);
     int64_t stride = (int64_t)sluice__attention_padded((size_t)p->head_dim);
     size_t each = forward_scratch(p), rows = (size_t)p->kv_len * (size_t)stride;
     float *scratch = sluice__scratch(each * (size_t)team + 2 * rows);
@@ -107,7 +112,7 @@ static sluice_status forward_blocks(const sluice__attention_call *c,
     const sluice_attention_params *p = &c->p;
     int64_t heads = (int64_t)p->batch * p->num_heads;
     int team =
-        team_size(heads * p->q_len, (double)heads * p->q_len * (p->kv_len - p->q_len / 2) * p->head_dim);
+        team_size(heads * p->q_len, (double)heads * p->q_len * (keys_seen(p) - p->q_len / 2) * p->head_dim);
     int size = SLUICE__ATTENTION_QUERIES, blocks = (p->q_len + size - 1) / size;
     if (team > 1 && heads * blocks < 8 * team) { /* too few to balance: halve them */
         size /= 2;
@@ -138,11 +143,8 @@ typedef struct decode_plan {
     size_t rows, part; /* queries of a unit, rounded up; floats of one part */
     size_t at;         /* of the first part, in floats behind those of the calls in front */
     int64_t stride;
+    double work; /* as team_size wants it */
 } decode_plan;
-
-static double decode_work(const sluice_attention_params *p) {
-    return (double)p->batch * p->num_heads * p->q_len * p->kv_len * p->head_dim;
-}
 
 static decode_plan plan_decode(const sluice__attention_call *c) {
     const sluice_attention_params *p = &c->p;
@@ -151,13 +153,14 @@ static decode_plan plan_decode(const sluice__attention_call *c) {
                      .first = p->kv_len,
                      .parts = 1,
                      .stride = (int64_t)sluice__attention_padded((size_t)p->head_dim)};
-    int64_t rows = (int64_t)p->batch * p->num_heads * p->q_len;
-    int team = team_size(rows * (1 + p->kv_len / RANGE_KEYS), decode_work(p));
     for (int b = 0; b < p->batch; b++) {
         int first = first_key(p, b);
         if (first < d.first) d.first = first;
     }
     int count = p->kv_len - d.first, most = (count + RANGE_KEYS - 1) / RANGE_KEYS;
+    int64_t rows = (int64_t)p->batch * p->num_heads * p->q_len;
+    d.work = (double)rows * count * p->head_dim;
+    int team = team_size(rows * (1 + count / RANGE_KEYS), d.work);
     if (d.units % team && d.units < 4 * team) d.parts = (int)((4 * team + d.units - 1) / d.units);
     if (d.parts > most || c->typed_k.data) d.parts = most; /* a range that is widened has to stay in the cache */
     d.keys = (count + d.parts - 1) / d.parts;
@@ -182,7 +185,7 @@ static void add_plan(decode_sum *sum, decode_plan *d) {
     d->at = sum->parts;
     sum->items += d->units * d->parts;
     sum->units += d->units;
-    sum->work += decode_work(p);
+    sum->work += d->work;
     sum->parts += (size_t)d->units * (size_t)d->parts * d->part;
     if (own > sum->own) sum->own = own;
     if (wide > sum->wide) sum->wide = wide;

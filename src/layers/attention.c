@@ -90,17 +90,17 @@ static sluice_strided source_of(const context *c, sluice_gate_position which) {
     if (c->state->gated && c->spec->gate.position == which) return dense(c, c->state->gated, heads);
     return slot_of(c, which);
 }
-/* Keys or values in an fp32 cache from token `first` on. */
+/* Keys or values in an fp32 cache from row `first` on. */
 static sluice_strided cached(const context *c, char *base, int first) {
     const sluice__cache_layer *l = &c->at->cache->layers[c->layer];
     float *at = (float *)(void *)(base + (size_t)first * l->row_bytes);
-    return (sluice_strided){at, c->at->cache->capacity * l->kv_width, l->kv_width, c->spec->head_dim};
+    return (sluice_strided){at, l->rows * l->kv_width, l->kv_width, c->spec->head_dim};
 }
 /* The same in a cache of any type. */
 static sluice__kv cached_kv(const context *c, const char *base) {
     const sluice__cache *cache = c->at->cache;
     int64_t row = (int64_t)cache->layers[c->layer].row_bytes;
-    return (sluice__kv){base, cache->capacity * row, row, (int64_t)sluice__kv_bytes(cache->dtype, c->spec->head_dim),
+    return (sluice__kv){base, cache->layers[c->layer].rows * row, row, (int64_t)sluice__kv_bytes(cache->dtype, c->spec->head_dim),
                         cache->dtype};
 }
 
@@ -198,10 +198,11 @@ static void copy_rows(const context *c, sluice_strided y, sluice_strided x, int 
 static void store_rows(const context *c, char *to, sluice_strided x) {
     SLUICE__SPAN_FLOATS("key/value cache", 2 * rows_of(c) * c->at->cache->layers[c->layer].kv_width);
     const sluice__cache *cache = c->at->cache;
-    size_t row = cache->layers[c->layer].row_bytes;
+    const sluice__cache_layer *l = &cache->layers[c->layer];
+    size_t row = l->row_bytes;
     for (int b = 0; b < c->at->in.batch; b++)
         for (int t = 0; t < c->at->in.seq_len; t++)
-            sluice__kv_store(to + row * ((size_t)b * (size_t)cache->capacity + (size_t)(cache->length + t)),
+            sluice__kv_store(to + row * ((size_t)b * (size_t)l->rows + (size_t)(cache->length - l->start + t)),
                              x.data + b * x.stride_batch + t * x.stride_token, cache->dtype,
                              cache->layers[c->layer].kv_width);
 }
@@ -228,7 +229,8 @@ static operands operands_of(const context *c) {
     const sluice__cache *cache = c->at->cache;
     if (!cache) return o;
     const sluice__cache_layer *store = &cache->layers[c->layer];
-    o.kv_len += cache->length;
+    int held = cache->length - store->start;
+    o.kv_len += held;
     if (cache->dtype != SLUICE_KV_F32) {
         o.typed_k = cached_kv(c, store->k);
         o.typed_v = cached_kv(c, store->v);
@@ -236,8 +238,8 @@ static operands operands_of(const context *c) {
     }
     o.k = cached(c, store->k, 0);
     o.v = cached(c, store->v, 0);
-    o.new_k = cached(c, store->k, cache->length);
-    o.new_v = cached(c, store->v, cache->length);
+    o.new_k = cached(c, store->k, held);
+    o.new_v = cached(c, store->v, held);
     return o;
 }
 

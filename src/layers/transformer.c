@@ -25,8 +25,13 @@ static sluice_status check_cache(const sluice__workspace *ws, const sluice__segm
                             cache->model != ws->model ? "another model" : "another batch", cache->batch, s->in.batch);
     if (!sluice__cache_is_whole(cache))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
-                            "the cache was cut to %d tokens, but its states of linear attention stand behind %d", cache->length,
-                            cache->state_length);
+                            "the cache was cut to %d tokens, but its states of linear attention stand behind %d, or a window "
+                            "reaches further back than what is held",
+                            cache->length, cache->state_length);
+    if (cache->chunk && (s->in.seq_len > cache->chunk || s->in.key_start))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "the key/value cache was made for passes of 1..%d tokens without key_start, found %d", cache->chunk,
+                            s->in.seq_len);
     if (s->in.seq_len > cache->capacity - cache->length)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "the key/value cache is full: %d of %d tokens held, %d more to append", cache->length,
@@ -119,6 +124,8 @@ static sluice_status begin(sluice__pass *pass, const sluice_model *model, sluice
         SLUICE__TRY(begin_segment(ws, &segments[i], &last, err));
     }
     SLUICE__TRY(sluice__rope_cache_reserve(&ws->rope, last, err));
+    for (int i = 0; i < count; i++)
+        if (segments[i].cache) sluice__cache_make_room(segments[i].cache, segments[i].in.seq_len);
     *pass = (sluice__pass){.config = sluice_model_config(model),
                            .ws = ws,
                            .segments = segments,

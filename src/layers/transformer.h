@@ -30,34 +30,43 @@ int64_t sluice__workspace_bytes(const sluice_config *config, int batch, int seq_
 typedef struct sluice__cache sluice__cache;
 sluice_status sluice__cache_new(sluice__cache **out, const sluice_model *model, int batch, int capacity,
                                 sluice_error *err);
-/* The same with keys and values in another type than fp32. SLUICE_ERR_UNSUPPORTED when heads do not fall into its blocks. */
+/* The same with keys and values in another type than fp32. SLUICE_ERR_UNSUPPORTED when heads do not fall into its blocks.
+ * chunk > 0: passes have at most so many tokens, and layers with a sliding window keep only what that needs; 0: all. */
 sluice_status sluice__cache_new_typed(sluice__cache **out, const sluice_model *model, int batch, int capacity,
-                                      sluice_kv_dtype dtype, sluice_error *err);
+                                      sluice_kv_dtype dtype, int chunk, sluice_error *err);
 void sluice__cache_free(sluice__cache *cache);
 int sluice__cache_length(const sluice__cache *cache);
 int sluice__cache_capacity(const sluice__cache *cache);
 /* Makes room for `capacity` tokens (never less than now), keeping what is there. On failure *cache stays as it was. */
 sluice_status sluice__cache_grow(sluice__cache **cache, int capacity, sluice_error *err);
-/* Forget everything behind the first `length` tokens. States of linear attention cannot go back but to 0: then the
- * cache is no longer whole, and forward refuses it until it is truncated to 0. */
+/* Forget everything behind the first `length` tokens. States of linear attention cannot go back but to 0, and layers with
+ * a window not to where they dropped what it saw: then the cache is no longer whole, and forward refuses it until it is
+ * truncated to 0. */
 void sluice__cache_truncate(sluice__cache *cache, int length);
 bool sluice__cache_is_whole(const sluice__cache *cache);
+/* Whether it would be whole when truncated to `length`, at most what it holds. */
+bool sluice__cache_keeps(const sluice__cache *cache, int length);
+/* Drops what layers with a window need no longer, if there is no room for `tokens` more (at most a chunk). */
+void sluice__cache_make_room(sluice__cache *cache, int tokens);
 /* A pass broke off: some states have seen its tokens, others not. */
 void sluice__cache_spoil(sluice__cache *cache);
 /* For snapshots and files, as bytes: keys and values of tokens of batch row 0, layer after layer; the states of linear
- * attention behind the last token (none: 0 bytes). Two caches of the same model take each other's. put_tokens takes
+ * attention behind the last token, and what layers that drop tokens need of them there (none: 0 bytes). Two caches of the same model take each other's. put_tokens takes
  * `count` tokens, behind the first `skip`, out of the bytes of `held` tokens. */
 size_t sluice__cache_token_bytes(const sluice__cache *cache); /* of one token */
 void sluice__cache_get_tokens(const sluice__cache *cache, int first, int count, void *to);
 void sluice__cache_put_tokens(sluice__cache *cache, int first, int count, const void *from, int skip, int held);
-size_t sluice__cache_state_bytes(const sluice__cache *cache);
+size_t sluice__cache_state_bytes(const sluice__cache *cache, int length); /* behind so many tokens */
 void sluice__cache_get_states(const sluice__cache *cache, void *to);
 /* The cache then holds `length` tokens, which are there. states may be NULL when they take 0 bytes. */
 void sluice__cache_put_states(sluice__cache *cache, int length, const void *states);
 /* Tokens and states of `from`, which is whole, of the same model, type and batch; they fit into `to`. */
 void sluice__cache_copy(sluice__cache *to, const sluice__cache *from);
 int64_t sluice__cache_bytes(const sluice_config *config, int batch, int capacity);
-int64_t sluice__cache_bytes_typed(const sluice_config *config, int batch, int capacity, sluice_kv_dtype dtype);
+int64_t sluice__cache_bytes_typed(const sluice_config *config, int batch, int capacity, sluice_kv_dtype dtype, int chunk);
+
+/* Whether a session of this model cannot go back to any token: linear attention, or windows that drop tokens. */
+bool sluice__is_stateful(const sluice_config *config);
 
 typedef struct sluice__input {
     int batch, seq_len;

@@ -40,4 +40,12 @@ bool sluice__rope_equal(const sluice_rope_spec *a, const sluice_rope_spec *b);
 json_t *sluice__rope_to_json(const sluice_rope_spec *rope, int head_dim);
 /* Positions that the model is meant for: max_position_embeddings, or what its RoPE scaling makes of them. */
 int64_t sluice__config_positions(const sluice_config *config);
+
+/* What a session keeps of a layer whose queries see `sliding_window` keys: the window, SLACK tokens more, so that what was
+ * said last can be taken back, and room for a pass (or STEP tokens, if a pass has fewer) before the rest is moved down. */
+enum { SLUICE__WINDOW_SLACK = 256, SLUICE__WINDOW_STEP = 256 };
+/* Whether it keeps less than everything: the window is shorter than the positions of the model. */
+bool sluice__layer_drops(const sluice_config *config, int layer);
+/* Tokens that there is room for in a cache of `capacity` and passes of `chunk` tokens; chunk 0: nothing is dropped. */
+int64_t sluice__cache_rows(const sluice_config *config, int layer, int64_t capacity, int chunk);
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts of a configuration: parameters and the work of one token. */
+#include "model/config.h"
 #include "model/tensors.h"
 
 static int64_t slot_count(const sluice_config *c, int layer, sluice__slot slot) {
@@ -65,12 +66,26 @@ double sluice_config_forward_flops(const sluice_config *c, int64_t context) {
     return 2 * multiply_adds;
 }
 
+bool sluice__layer_drops(const sluice_config *c, int layer) {
+    int window = c->layers[layer].sliding_window;
+    return window > 0 && window < c->max_position_embeddings;
+}
+
+int64_t sluice__cache_rows(const sluice_config *c, int layer, int64_t capacity, int chunk) {
+    if (!chunk || !sluice__layer_drops(c, layer)) return capacity;
+    int64_t rows = (int64_t)c->layers[layer].sliding_window + SLUICE__WINDOW_SLACK;
+    rows += chunk > SLUICE__WINDOW_STEP ? chunk : SLUICE__WINDOW_STEP;
+    return rows < capacity ? rows : capacity;
+}
+
 int64_t sluice_config_cache_bytes(const sluice_config *c, int64_t context) {
+    enum { USUAL_CHUNK = 512 };
     int64_t floats = 0;
     for (int i = 0; i < c->num_hidden_layers; i++)
         if (!sluice_layer_is_linear(&c->layers[i]))
-            floats += 2LL * c->layers[i].num_key_value_heads * c->layers[i].head_dim;
-    return floats * (int64_t)sizeof(float) * context;
+            floats += 2LL * c->layers[i].num_key_value_heads * c->layers[i].head_dim *
+                      sluice__cache_rows(c, i, context, USUAL_CHUNK);
+    return floats * (int64_t)sizeof(float);
 }
 
 int64_t sluice_config_state_bytes(const sluice_config *c) {

@@ -113,7 +113,7 @@ static void cache_estimate(void **state) {
     (void)state;
     sluice_config c;
     assert_ok(sluice_config_parse(&c, json, "test", NULL));
-    int64_t real = sluice__cache_bytes(&c, 1, 5000), said = sluice_config_cache_bytes(&c, 5000);
+    int64_t real = sluice__cache_bytes_typed(&c, 1, 5000, SLUICE_KV_F32, 512), said = sluice_config_cache_bytes(&c, 5000);
     assert_true(real >= said && real - said < 4096);
     sluice_config_free(&c);
 }
