@@ -43,6 +43,8 @@ sluice_status sluice__arm_params(sluice_train_params *out, const sluice__arm *ar
     json_object_foreach(arm->data, key, value) if (sluice__is_data_option(key))
         SLUICE__TRY(set_option(&p, "data", key, value, err));
     json_object_foreach(arm->training, key, value) SLUICE__TRY(set_option(&p, "training", key, value, err));
+    if (p.match_parameters)
+        return sluice__fail(err, SLUICE_ERR_CONFIG, "training.match_parameters: stands at the arm or at the recipe instead");
     p.seed = p.data_seed = seed;
     p.logging_steps = 1; /* spikes are judged on every step, and an interrupted run keeps its whole curve */
     p.tensorboard = false;

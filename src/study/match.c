@@ -6,7 +6,7 @@
 #include "study/match.h"
 #include "base/json.h"
 #include "study/recipe.h"
-#include <math.h>
+#include "train/match.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,18 +86,15 @@ static sluice_status try_value(search *s, int64_t value, sluice_error *err) {
     return SLUICE_OK;
 }
 
+static sluice_status count_width(void *user, int64_t width, int64_t *parameters, sluice_error *err) {
+    const search *s = user;
+    return count(parameters, s->root, s->arm, s->with, width, err);
+}
+
 static sluice_status solve_width(search *s, int64_t multiple, sluice_error *err) {
-    int64_t one, two;
-    SLUICE__TRY(count(&one, s->root, s->arm, s->with, multiple, err));
-    SLUICE__TRY(count(&two, s->root, s->arm, s->with, 2 * multiple, err));
-    if (two <= one)
-        return sluice__fail(err, SLUICE_ERR_CONFIG, "%s does not change the number of parameters", s->with);
-    int64_t steps = llround((double)(s->target - one) / (double)(two - one));
-    if (steps < 0)
-        return sluice__fail(err, SLUICE_ERR_CONFIG,
-                            "even with %s %lld it has %lld parameters, more than the %lld it is matched to", s->with,
-                            (long long)multiple, (long long)one, (long long)s->target);
-    return try_value(s, multiple * (1 + steps), err);
+    int64_t width = 0;
+    SLUICE__TRY(sluice__solve_width(&width, multiple, s->target, s->with, count_width, s, err));
+    return try_value(s, width, err);
 }
 
 /* Query heads come in multiples of the key/value heads, whose number and width must not follow them. */

@@ -53,6 +53,7 @@ sluice_status sluice__train_check_effect(const sluice_train_params *p, sluice_er
         {"split_parts", "split", p->split == SLUICE_SPLIT_DOCUMENT || p->split == SLUICE_SPLIT_NONE},
         {"validation_split_percentage", *p->validation_text ? "validation_text" : "split", !s.cut},
         {"gate_start", "model_name_or_path", !*p->model_name_or_path},
+        {"match_parameters", "model_name_or_path", *p->model_name_or_path}, /* whose widths are what they are */
         {"probe_samples", "probe_steps", p->probe_steps == 0},
         {"max_rewinds", "on_spike", !s.rewinds},
     };

@@ -8,6 +8,7 @@
 #include "sluice/tokenizer.h"
 #include "train/adapt.h"
 #include "train/branch.h"
+#include "train/match.h"
 #include "train/texts.h"
 #include "train/trainer.h"
 #include <inttypes.h>
@@ -165,6 +166,8 @@ static sluice_status find_config(job *j, sluice_error *err) {
                                 needed - 1, p->model_name_or_path, j->config.vocab_size);
     } else {
         if (j->tokenizer) SLUICE__TRY(sluice_train_add_token_ids(&j->options, j->tokenizer, err));
+        if (p->match_parameters && !j->resume_path) SLUICE__TRY(sluice__match_parameters(&j->options, p, needed, err));
+        j->params.match_parameters = false; /* done: the run's own options say the width */
         SLUICE__TRY(sluice_train_model_config(&j->config, NULL, p, j->options, needed, err));
         j->has_config = true;
     }

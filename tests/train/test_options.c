@@ -3,6 +3,7 @@
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "train/match.h"
 #include "train/options.h"
 #include <math.h>
 #include <stdio.h>
@@ -176,6 +177,39 @@ static void schedules_that_do_not_fit(void **state) {
     assert_int_equal(sluice_train_params_check(&p, &err), SLUICE_ERR_ARGUMENT);
 }
 
+/* The gate is paid for by the MLP: the counts differ by half a step of eight columns at most. */
+static void a_gated_model_is_matched_to_the_ungated(void **state) {
+    static const char *const kinds[] = {"\"intermediate_size\": 352, ", "\"num_experts\": 4, \"moe_intermediate_size\": 96, "};
+    (void)state;
+    sluice_train_params p = sluice_train_params_default();
+    for (int i = 0; i < 2; i++) {
+        char plain[300], gated[400], *options, *text;
+        sluice_config without, with;
+        snprintf(plain, sizeof plain, "{%s\"hidden_size\": 128, \"num_hidden_layers\": 3, \"num_attention_heads\": 4}", kinds[i]);
+        snprintf(gated, sizeof gated, "{\"gate_position\": \"sdpa\", \"gate_granularity\": \"elementwise\", %s", plain + 1);
+        text = strdup(gated);
+        options = NULL;
+        json_t *o = json_loads(text, 0, NULL);
+        assert_ok(sluice__model_options_text(&options, o, NULL));
+        json_decref(o);
+        free(text);
+        assert_ok(sluice__match_parameters(&options, &p, 300, NULL));
+        assert_ok(sluice_train_model_config(&without, NULL, &p, plain, 300, NULL));
+        assert_ok(sluice_train_model_config(&with, NULL, &p, options, 300, NULL));
+        int64_t step = 8LL * 3 * 128 * 3 * (i ? 4 : 1);
+        int64_t away = llabs(sluice_config_num_parameters(&with) - sluice_config_num_parameters(&without));
+        if (2 * away > step) fail_msg("%lld away, a step is %lld", (long long)away, (long long)step);
+        assert_true(sluice_config_num_gate_parameters(&with) > step);
+        sluice_config_free(&without);
+        sluice_config_free(&with);
+        sluice_train_free_text(options);
+    }
+    char *none = NULL;
+    sluice_error err = {0};
+    assert_int_equal(sluice__match_parameters(&none, &p, 300, &err), SLUICE_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "gate_position none"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_those_of_the_table),
@@ -185,6 +219,7 @@ int main(void) {
         cmocka_unit_test(model_options_are_checked_by_kind),
         cmocka_unit_test(what_a_resumed_run_may_change),
         cmocka_unit_test(schedules_that_do_not_fit),
+        cmocka_unit_test(a_gated_model_is_matched_to_the_ungated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
