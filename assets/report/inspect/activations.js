@@ -40,24 +40,18 @@ function placesFigure(page) {
         ],
         draw: (host, fig) => {
             const models = shownModels(page);
-            const box = el("div", {class: "multiples"});
-            const csv = [["place", "model", "kind", "layer", "|h|"]];
-            host.append(box);
-            for (const [key, title] of PLACES) {
-                const series = modelSeries(models, (l) => number(l, "places", key, fig.values.what));
-                if (!series.length) continue;
-                linePlot(box, fig, {
+            return layerPanels(host, fig, {
+                models,
+                panels: PLACES.map(([key, title]) => ({
                     title,
                     label: title + " by layer",
-                    series,
-                    height: 220,
-                    x: {label: "layer", integer: true},
-                    y: {label: "|h|", log: fig.values.log, zero: true, format: (v) => significant(v, 4)},
-                });
-                csv.push(...seriesCsv(series, "layer", "|h|").slice(1).map((r) => [title, ...r]));
-            }
-            if (csv.length === 1) return {empty: "no activations were measured"};
-            return {legend: modelLegend(models), csv};
+                    series: modelSeries(models, (l) => number(l, "places", key, fig.values.what)),
+                })),
+                y: {label: "|h|", log: fig.values.log, zero: true, format: (v) => significant(v, 4)},
+                what: "place",
+                value: "|h|",
+                why: "no activations were measured",
+            });
         },
     });
 }

@@ -59,13 +59,7 @@ function headHeat(page, picked) {
                       }
                     : null,
             });
-            return {
-                csv: [["model", "layer", "head", measure.label]].concat(
-                    models.flatMap((m) =>
-                        m.layers.flatMap((l, i) => measure.of(l).map((v, h) => [m.name, i, h, v])),
-                    ),
-                ),
-            };
+            return {csv: gridCsv(panels, "head", measure.label)};
         },
     });
 }

@@ -77,6 +77,31 @@ function byLayerFigure(page, spec) {
     });
 }
 
+/* Curves over layers side by side, one plot for each of spec.panels that has any: {title, label, series, y}. What: the column of
+ * their table that tells them apart; value: that of the numbers. */
+function layerPanels(host, fig, spec) {
+    const panels = spec.panels.filter((p) => p.series.length);
+    if (!panels.length) return {empty: spec.why};
+    const box = el("div", {class: spec.three ? "multiples three" : "multiples"});
+    const csv = [[spec.what, "model", "kind", "layer", spec.value]];
+    host.append(box);
+    for (const {title, label, series, y} of panels) {
+        linePlot(box, fig, {title, label, series, height: spec.height || 220, x: {label: "layer", integer: true}, y: y || spec.y});
+        csv.push(...seriesCsv(series, "layer", spec.value).slice(1).map((row) => [title, ...row]));
+    }
+    return {legend: modelLegend(spec.models), csv};
+}
+
+/* A model as a panel of a heat map, a row for each layer; and the table behind several. */
+function gridPanel(m, of) {
+    const values = m.layers.map(of);
+    return {title: m.name, rows: m.layers.length, cols: largest(values.map((row) => row.length)) || 1, values};
+}
+const gridCsv = (panels, column, value) =>
+    [["model", "layer", column, value]].concat(
+        panels.flatMap((p) => p.values.flatMap((row, layer) => row.map((v, at) => [p.title, layer, at, v]))),
+    );
+
 /* Mean of a measure over the heads of a layer. */
 const headMean = (layer, key) => mean(list(layer, "heads", key));
 

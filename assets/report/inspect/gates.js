@@ -171,31 +171,26 @@ function sparsityFigure(page) {
         ],
         draw: (host, fig) => {
             const models = shownModels(page);
-            const box = el("div", {class: "multiples three"});
-            const csv = [["where", "model", "kind", "layer", "share"]];
-            const panels = models.some(isGatedModel)
+            const places = models.some(isGatedModel)
                 ? [
                       ["before_", "Before the gate"],
                       ["control_", "Mean gate only"],
                       ["after_", "Behind the gate"],
                   ]
                 : [["after_", "Attention output"]];
-            host.append(box);
-            for (const [key, title] of panels) {
-                const series = modelSeries(models, (l) => number(l, "sparsity", key + fig.values.t));
-                if (!series.length) continue;
-                linePlot(box, fig, {
+            return layerPanels(host, fig, {
+                models,
+                panels: places.map(([key, title]) => ({
                     title,
                     label: title + ": share of small values by layer",
-                    series,
-                    height: 220,
-                    x: {label: "layer", integer: true},
-                    y: {label: "share below " + fig.values.t, zero: true, max: 1, format: share},
-                });
-                csv.push(...seriesCsv(series, "layer", "share").slice(1).map((r) => [title, ...r]));
-            }
-            if (csv.length === 1) return {empty: "sparsity was not measured"};
-            return {legend: modelLegend(models), csv};
+                    series: modelSeries(models, (l) => number(l, "sparsity", key + fig.values.t)),
+                })),
+                y: {label: "share below " + fig.values.t, zero: true, max: 1, format: share},
+                three: true,
+                what: "where",
+                value: "share",
+                why: "sparsity was not measured",
+            });
         },
     });
 }
@@ -230,12 +225,9 @@ function expertsSection(page) {
             caption: "Share of the layer's selections, times the number of experts: 1 is an even share.",
             draw: (host, fig) => {
                 const models = shownModels(page).filter((m) => m.layers.some((l) => get(l, "router")));
-                const panels = models.map((m) => ({
-                    title: m.name,
-                    rows: m.layers.length,
-                    cols: largest(m.layers.map((l) => list(l, "router", "load").length)) || 1,
-                    values: m.layers.map((l) => list(l, "router", "load").map((v, _, all) => v * all.length)),
-                }));
+                const panels = models.map((m) =>
+                    gridPanel(m, (l) => list(l, "router", "load").map((v, _, all) => v * all.length)),
+                );
                 if (!panels.length) return {empty: "no model with experts is shown"};
                 const max = largest(panels.flatMap((p) => p.values.flat())) || 1;
                 heatGrid(host, fig, {
@@ -249,11 +241,7 @@ function expertsSection(page) {
                     label: "Load by layer and expert",
                     reference: {value: 1, label: "even"},
                 });
-                return {
-                    csv: [["model", "layer", "expert", "load"]].concat(
-                        panels.flatMap((p) => p.values.flatMap((row, l) => row.map((v, e) => [p.title, l, e, v]))),
-                    ),
-                };
+                return {csv: gridCsv(panels, "expert", "load")};
             },
         }),
     );
@@ -282,29 +270,21 @@ function deltaByLayer(page) {
         caption: "Means over tokens and heads; dashed: smallest and largest.",
         draw: (host, fig) => {
             const models = shownModels(page).filter((m) => m.layers.some((l) => get(l, "delta")));
-            const box = el("div", {class: "multiples"});
-            const csv = [["what", "model", "kind", "layer", "value"]];
-            host.append(box);
-            for (const [key, title] of [
-                ["decay", "Decay"],
-                ["beta", "Write strength"],
-            ]) {
-                const curve = (end, dash) =>
-                    modelSeries(models, (l) => number(l, "delta", key + end)).map((s) => ({...s, dash, dots: true}));
-                const series = [...curve(""), ...curve("_min", [4, 3]), ...curve("_max", [4, 3])];
-                if (!series.length) continue;
-                linePlot(box, fig, {
-                    title,
-                    label: title + " by layer",
-                    series,
-                    height: 220,
-                    x: {label: "layer", integer: true},
-                    y: {label: title.toLowerCase(), zero: true, format: share},
-                });
-                csv.push(...seriesCsv(series, "layer", title).slice(1).map((r) => [title, ...r]));
-            }
-            if (csv.length === 1) return {empty: "no model with linear attention is shown"};
-            return {legend: modelLegend(models), csv};
+            const curve = (key, dash) =>
+                modelSeries(models, (l) => number(l, "delta", key)).map((s) => ({...s, dash, dots: true}));
+            const panel = (key, title) => ({
+                title,
+                label: title + " by layer",
+                series: [...curve(key), ...curve(key + "_min", [4, 3]), ...curve(key + "_max", [4, 3])],
+                y: {label: title.toLowerCase(), zero: true, format: share},
+            });
+            return layerPanels(host, fig, {
+                models,
+                panels: [panel("decay", "Decay"), panel("beta", "Write strength")],
+                what: "what",
+                value: "value",
+                why: "no model with linear attention is shown",
+            });
         },
     });
 }
@@ -322,12 +302,7 @@ function deltaByHead(page) {
         ],
         draw: (host, fig) => {
             const models = shownModels(page).filter((m) => m.layers.some((l) => get(l, "delta")));
-            const panels = models.map((m) => ({
-                title: m.name,
-                rows: m.layers.length,
-                cols: largest(m.layers.map((l) => list(l, "delta", "decay_heads").length)) || 1,
-                values: m.layers.map((l) => list(l, "delta", fig.values.what + "_heads")),
-            }));
+            const panels = models.map((m) => gridPanel(m, (l) => list(l, "delta", fig.values.what + "_heads")));
             if (!panels.length) return {empty: "no model with linear attention is shown"};
             heatGrid(host, fig, {
                 panels,
@@ -340,11 +315,7 @@ function deltaByHead(page) {
                 format: (v) => fixed(v, 2),
                 read: (v) => significant(v, 4),
             });
-            return {
-                csv: [["model", "layer", "head", fig.values.what]].concat(
-                    panels.flatMap((p) => p.values.flatMap((row, l) => row.map((v, h) => [p.title, l, h, v]))),
-                ),
-            };
+            return {csv: gridCsv(panels, "head", fig.values.what)};
         },
     });
 }

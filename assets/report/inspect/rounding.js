@@ -34,24 +34,19 @@ function inputErrors(page) {
         ],
         draw: (host, fig) => {
             const models = shownModels(page);
-            const box = el("div", {class: "multiples"});
-            const csv = [["input", "model", "kind", "layer", "error"]];
-            host.append(box);
-            for (const [key, title] of INPUTS) {
-                const series = modelSeries(models, (l) => number(l, "int8_error", key, fig.values.scale));
-                if (!series.length) continue;
-                linePlot(box, fig, {
+            return layerPanels(host, fig, {
+                models,
+                panels: INPUTS.map(([key, title]) => ({
                     title: capital(title),
                     label: "Rounding error " + title,
-                    series,
-                    height: 200,
-                    x: {label: "layer", integer: true},
-                    y: {label: "relative error", zero: true, format: (v) => significant(v, 3)},
-                });
-                csv.push(...seriesCsv(series, "layer", "error").slice(1).map((r) => [title, ...r]));
-            }
-            if (csv.length === 1) return {empty: "rounding of activations was not measured"};
-            return {legend: modelLegend(models), csv};
+                    series: modelSeries(models, (l) => number(l, "int8_error", key, fig.values.scale)),
+                })),
+                y: {label: "relative error", zero: true, format: (v) => significant(v, 3)},
+                height: 200,
+                what: "input",
+                value: "error",
+                why: "rounding of activations was not measured",
+            });
         },
     });
 }
