@@ -153,17 +153,23 @@ typedef struct block {
 /* First row of panel i. */
 INLINE int64_t panel_begin(const block *s, int64_t i) { return s->rows * i / s->panels; }
 
+/* A matrix that is read down its columns is packed in strips along k, which keep few pages and lines in use. */
+static int64_t strip_of(const block *s, bool down) { return down ? STRIP : s->depth; }
+
 static void pack_a(const sluice__bf16_product *p, const block *s, int32_t *to) {
-    for (int64_t i = 0; i < s->panels; i++) {
-        int64_t begin = panel_begin(s, i);
-        int rows = (int)(panel_begin(s, i + 1) - begin);
-        pack(to + begin * s->pairs, rows, &p->a, !p->trans_a, s->row + begin, s->at, rows, s->depth, rows);
+    int64_t strip = strip_of(s, p->trans_a);
+    for (int64_t k = 0; k < s->depth; k += strip) {
+        int64_t depth = smaller(s->depth - k, strip);
+        for (int64_t i = 0; i < s->panels; i++) {
+            int64_t begin = panel_begin(s, i);
+            int rows = (int)(panel_begin(s, i + 1) - begin);
+            pack(to + begin * s->pairs + k / 2 * rows, rows, &p->a, !p->trans_a, s->row + begin, s->at + k, rows, depth, rows);
+        }
     }
 }
 
-/* Along the rows of a matrix that is read down its columns, in strips that keep few pages in use. */
 static void pack_b(const sluice__bf16_product *p, const block *s, int32_t *to) {
-    int64_t strip = p->trans_b ? s->depth : STRIP;
+    int64_t strip = strip_of(s, !p->trans_b);
     for (int64_t k = 0; k < s->depth; k += strip) {
         int64_t depth = smaller(s->depth - k, strip);
         for (int64_t j = 0; j < s->columns; j += LANES) {
