@@ -8,6 +8,8 @@
 
 /* Accumulators must leave registers for operands: 16 of 32, or 8 of 16. */
 enum { THIN_ROWS = VEC == 16 ? 4 : 2 };
+/* Bytes ahead of their use from which W is asked for into the second-level cache, and those that arrive at once. */
+enum { THIN_AHEAD = 16384, THIN_LINE = 64 };
 
 typedef enum thin_kind { THIN_F32, THIN_F16, THIN_BF16 } thin_kind;
 
@@ -49,14 +51,20 @@ VEC_INLINE void thin_step(vec acc[THIN_ROWS][4], const float *x, int64_t x_strid
     }
 }
 
-/* Four outputs of `rows` rows, a constant after inlining. */
+/* Four outputs of `rows` rows, a constant after inlining.   fetch: whether to ask for later rows of W, which four streams of
+ * a row each hide from the processor. */
 VEC_INLINE void thin_block(float *y, int64_t y_stride, const float *x, int64_t x_stride, const void *w, int64_t in,
-                           int rows, thin_kind kind) {
+                           int rows, thin_kind kind, bool fetch) {
     vec acc[THIN_ROWS][4];
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < 4; c++) acc[r][c] = vec_zero();
+    const int bytes = 4 * VEC * (kind == THIN_F32 ? 4 : 2); /* of W in a step */
+    const char *next = (const char *)w + THIN_AHEAD;
     int64_t i = 0;
-    for (; i + VEC <= in; i += VEC) thin_step(acc, x, x_stride, w, i, in, rows, VEC, kind);
+    for (; i + VEC <= in; i += VEC, next += bytes) {
+        for (int b = 0; fetch && b < bytes; b += THIN_LINE) vec_fetch(next + b);
+        thin_step(acc, x, x_stride, w, i, in, rows, VEC, kind);
+    }
     if (i < in) thin_step(acc, x, x_stride, w, i, in, rows, (int)(in - i), kind);
     for (int r = 0; r < rows; r++) vec_sum4(y + r * y_stride, acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
 }
@@ -66,12 +74,12 @@ VEC_INLINE void thin_four(float *y, int64_t y_stride, const float *x, int64_t x_
                           int64_t in, thin_kind kind) {
     int64_t r = 0;
     for (; r + THIN_ROWS <= rows; r += THIN_ROWS)
-        thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, THIN_ROWS, kind);
+        thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, THIN_ROWS, kind, r == 0);
     if (THIN_ROWS > 2 && r + 2 <= rows) {
-        thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, 2, kind);
+        thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, 2, kind, r == 0);
         r += 2;
     }
-    if (r < rows) thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, 1, kind);
+    if (r < rows) thin_block(y + r * y_stride, y_stride, x + r * x_stride, x_stride, w, in, 1, kind, r == 0);
 }
 
 VEC_INLINE void thin_all(float *y, int64_t y_stride, const float *x, int64_t x_stride, const void *w, int64_t rows,

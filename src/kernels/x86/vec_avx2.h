@@ -22,6 +22,8 @@ VEC_INLINE __m256i vec_lanes(int n) {
 }
 
 VEC_INLINE vec vec_load(const float *p) { return _mm256_loadu_ps(p); }
+/* Into the second-level cache; any address will do. */
+VEC_INLINE void vec_fetch(const char *p) { _mm_prefetch(p, _MM_HINT_T1); }
 VEC_INLINE void vec_store(float *p, vec v) { _mm256_storeu_ps(p, v); }
 /* The first n <= VEC floats; the rest read as 0 and are not written. */
 VEC_INLINE vec vec_load_n(const float *p, int n) { return n == VEC ? vec_load(p) : _mm256_maskload_ps(p, vec_lanes(n)); }

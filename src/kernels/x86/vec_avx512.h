@@ -16,6 +16,8 @@ typedef struct vec_double {
 } vec_double;
 
 VEC_INLINE vec vec_load(const float *p) { return _mm512_loadu_ps(p); }
+/* Into the second-level cache; any address will do. */
+VEC_INLINE void vec_fetch(const char *p) { _mm_prefetch(p, _MM_HINT_T1); }
 VEC_INLINE void vec_store(float *p, vec v) { _mm512_storeu_ps(p, v); }
 VEC_INLINE vec_mask vec_lanes(int n) { return (vec_mask)((1u << n) - 1); }
 /* The first n <= VEC floats; the rest read as 0 and are not written. */
