@@ -310,9 +310,7 @@ static int run(const options *o, const char *path) {
     talk t = {.o = o, .turns = o->common.json ? json_array() : NULL};
     sluice_error err = {0};
     sluice_model *model = NULL;
-    sluice_load_params load = sluice_load_params_default();
-    load.weights = SLUICE_LOAD_AS_STORED;
-    load.rope_override = o->sampling.rope_scaling;
+    sluice_load_params load = cli_load_params(&o->sampling);
     int code = CLI_OK;
     sluice_status st = read_json(&t.tools, o->tools, &err);
     if (st == SLUICE_OK) st = read_json(&t.messages, o->messages, &err);

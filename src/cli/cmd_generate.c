@@ -348,9 +348,7 @@ int cmd_generate(int argc, const char **argv) {
     else if ((code = check_options(&o)) == CLI_OK && (code = cli_start(&o.common)) == CLI_OK) {
         sluice_error err = {0};
         sluice_model *model = NULL;
-        sluice_load_params load = sluice_load_params_default();
-        load.weights = SLUICE_LOAD_AS_STORED;
-        load.rope_override = o.sampling.rope_scaling;
+        sluice_load_params load = cli_load_params(&o.sampling);
         sluice_status st = sluice_model_load(&model, path, &load, &err);
         if (st == SLUICE_OK) st = generate(&o, path, model, &code, &err);
         if (st != SLUICE_OK) code = cli_fail(argv[0], &err);

@@ -3,6 +3,7 @@
 #include "cli/sampling.h"
 #include "base/progress.h"
 #include <stdio.h>
+#include <string.h>
 
 /* An option that leaves tokens out of the draw; NULL when there is none. */
 static const char *sampling_option(const cli_sampling *s) {
@@ -31,6 +32,8 @@ int cli_sampling_check(const char *command, const cli_sampling *s) {
         if (!*s->stops[i]) return cli_usage(command, "--stop: found an empty text");
     if (s->cache_dtype && !sluice_kv_dtype_parse(&dtype, s->cache_dtype))
         return cli_usage(command, "--cache-dtype: found \"%s\", expected f32, f16, bf16 or q8_0", s->cache_dtype);
+    if (s->dtype && strcmp(s->dtype, "auto") != 0 && strcmp(s->dtype, "float32") != 0)
+        return cli_usage(command, "--dtype: found \"%s\", expected auto or float32", s->dtype);
     return CLI_OK;
 }
 
@@ -38,6 +41,14 @@ int cli_num_stops(const cli_sampling *s) {
     int n = 0;
     while (s->stops && s->stops[n]) n++;
     return n;
+}
+
+sluice_load_params cli_load_params(const cli_sampling *s) {
+    sluice_load_params load = sluice_load_params_default();
+    bool widened = s->dtype && !strcmp(s->dtype, "float32");
+    load.weights = widened ? SLUICE_LOAD_F32 : SLUICE_LOAD_AS_STORED;
+    load.rope_override = s->rope_scaling;
+    return load;
 }
 
 static void override(double *value, double given) {

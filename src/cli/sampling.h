@@ -17,7 +17,7 @@ typedef struct cli_sampling {
     long long max_new_tokens, seed;
     int top_k, greedy, ignore_eos, context;
     char **stops; /* NULL-terminated, or NULL */
-    char *cache_dtype, *rope_scaling;
+    char *cache_dtype, *rope_scaling, *dtype;
 } cli_sampling;
 #define CLI_SAMPLING_UNSET                                                                                     \
     {.temperature = CLI_UNSET, .top_p = CLI_UNSET, .min_p = CLI_UNSET, .typical_p = CLI_UNSET,                 \
@@ -40,11 +40,14 @@ typedef struct cli_sampling {
         {"ignore-eos", '\0', POPT_ARG_NONE, &(s)->ignore_eos, 0, "do not stop at end tokens", NULL},                      \
         {"context", 'c', POPT_ARG_INT, &(s)->context, 0, "tokens that prompt and text may have together (default: max_position_embeddings)", "N"}, \
         {"cache-dtype", '\0', POPT_ARG_STRING, &(s)->cache_dtype, 0, "of cached keys and values: f32, f16, bf16 or q8_0 (default: f32)", "TYPE"}, \
+        {"dtype", '\0', POPT_ARG_STRING, &(s)->dtype, 0, "of the weights: auto, as the file has them, or float32: everything computed in fp32 (default: auto)", "TYPE"}, \
         {"rope-scaling", '\0', POPT_ARG_STRING, &(s)->rope_scaling, 0, "rotary positions in place of the model's, in the form of rope_parameters; rope_theta stays unless given: {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 4096}", "JSON"}
 
 /* CLI_OK, or a usage error that names the option. */
 int cli_sampling_check(const char *command, const cli_sampling *s);
 int cli_num_stops(const cli_sampling *s);
+/* How to load the model. */
+sluice_load_params cli_load_params(const cli_sampling *s);
 /* The model's defaults overridden by what was given. eos_ids of *out point into *defaults. */
 void cli_sampling_apply(const cli_sampling *s, sluice_generation_config *defaults, sluice_generate_params *out);
 /* Adds the tokenizer's end token to those of the model. */

@@ -120,6 +120,28 @@ static sluice_status put_pre(sluice__gguf_writer *w, json_t *root, const char *f
     return SLUICE_OK;
 }
 
+/* "none", or the form that the normalizer puts text into; NULL when it does something else. */
+static const char *normalizer_of(json_t *normalizer) {
+    static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
+    const char *type = json_string_value(json_object_get(normalizer, "type"));
+    json_t *parts = json_object_get(normalizer, "normalizers");
+    if (!normalizer || json_is_null(normalizer)) return "none";
+    if (type && !strcmp(type, "Sequence") && json_array_size(parts) < 2) return normalizer_of(json_array_get(parts, 0));
+    for (int i = 0; type && i < 4; i++)
+        if (!strcmp(type, forms[i])) return forms[i];
+    return NULL;
+}
+
+/* GGUF has no place for it: readers take what the pre-tokenizer's model does. The key of ours says what this one does. */
+static sluice_status put_normalizer(sluice__gguf_writer *w, json_t *root, const char *file, sluice_error *err) {
+    const char *name = normalizer_of(json_object_get(root, "normalizer"));
+    if (!name)
+        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                            "%s: normalizer: GGUF has no place for it, only none, NFC, NFD, NFKC and NFKD can be written", file);
+    sluice__gguf_put_string(w, SLUICE__GGUF_NORMALIZER_KEY, name, strlen(name));
+    return SLUICE_OK;
+}
+
 static bool puts_in_front(json_t *root) {
     json_t *post = json_object_get(root, "post_processor"), *part;
     size_t i;
@@ -162,6 +184,7 @@ static sluice_status put_vocabulary(sluice__gguf_writer *w, json_t *root, const 
     sluice__free(tokens);
     if (st == SLUICE_OK) st = put_merges(w, json_object_get(json_object_get(root, "model"), "merges"), file, err);
     if (st == SLUICE_OK) st = put_pre(w, root, file, err);
+    if (st == SLUICE_OK) st = put_normalizer(w, root, file, err);
     return st;
 }
 

@@ -76,6 +76,20 @@ static sluice_status find_pre_tokenizer(const pre_tokenizer **out, const sluice_
                         sluice__gguf_path(g), (int)(name.size < 60 ? name.size : 60), name.data);
 }
 
+/* What the file says, else what the pre-tokenizer's model does. */
+static sluice_status find_form(const char **out, const sluice__gguf *g, const pre_tokenizer *pre, sluice_error *err) {
+    static const char *const forms[] = {"none", "NFC", "NFD", "NFKC", "NFKD"};
+    const sluice__gguf_value *v = sluice__gguf_find(g, SLUICE__GGUF_NORMALIZER_KEY);
+    sluice__gguf_text name;
+    *out = pre->nfc ? "NFC" : NULL;
+    if (!v) return SLUICE_OK;
+    for (int i = 0; sluice__gguf_string(v, &name) && i < 5; i++)
+        if (name.size == strlen(forms[i]) && !memcmp(name.data, forms[i], name.size))
+            return *out = i ? forms[i] : NULL, SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: " SLUICE__GGUF_NORMALIZER_KEY ": expected none, NFC, NFD, NFKC or NFKD",
+                        sluice__gguf_path(g));
+}
+
 /* ---- JSON ---- */
 
 static void put_text(sluice__strbuf *b, sluice__gguf_text t) { sluice__json_quote(b, t.data, t.size); }
@@ -86,6 +100,7 @@ typedef struct vocabulary {
     const sluice__gguf *g;
     const sluice__gguf_value *tokens, *types, *merges;
     const pre_tokenizer *pre;
+    const char *form; /* that text is put into; NULL = it stays as it is */
     sluice_error *err;
 } vocabulary;
 
@@ -130,8 +145,12 @@ static sluice_status put_added(sluice__strbuf *b, const vocabulary *v) {
     return SLUICE_OK;
 }
 
+static void put_normalizer(sluice__strbuf *b, const char *form) {
+    if (form) sluice__strbuf_printf(b, "\"normalizer\":{\"type\":\"%s\"},", form);
+    else sluice__strbuf_puts(b, "\"normalizer\":null,");
+}
+
 static void put_pre_tokenizer(sluice__strbuf *b, const pre_tokenizer *pre) {
-    sluice__strbuf_printf(b, "\"normalizer\":%s,", pre->nfc ? "{\"type\":\"NFC\"}" : "null");
     sluice__strbuf_puts(b, "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[");
     for (int i = 0; i < MAX_PATTERNS && pre->patterns[i]; i++) {
         sluice__strbuf_puts(b, "{\"type\":\"Split\",\"pattern\":{\"Regex\":");
@@ -139,7 +158,7 @@ static void put_pre_tokenizer(sluice__strbuf *b, const pre_tokenizer *pre) {
         sluice__strbuf_puts(b, "},\"behavior\":\"Isolated\",\"invert\":false},");
     }
     sluice__strbuf_puts(b, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":false}]},"
-                           "\"decoder\":{\"type\":\"ByteLevel\"},");
+                           "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},");
 }
 
 /* The token that a key names by its id. */
@@ -193,15 +212,24 @@ static void put_post_processor(sluice__strbuf *b, const vocabulary *v) {
     sluice__strbuf_puts(b, "}},");
 }
 
+/* Behind the last token that is not an added one. Added tokens in front of it stand in the vocabulary too, because
+ * `tokenizers` numbers those that are not in it from its end on, whatever id they have. */
+static uint64_t vocabulary_end(const vocabulary *v) {
+    uint64_t end = 0;
+    for (walk w = {0}; next_token(v, &w);)
+        if (!is_added(&w)) end = w.at;
+    return end;
+}
+
 static void put_model(sluice__strbuf *b, const vocabulary *v) {
     bool first = true;
+    uint64_t end = vocabulary_end(v);
     sluice__strbuf_printf(b,
                           "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,"
                           "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,"
                           "\"vocab\":{",
                           v->pre->ignore_merges ? "true" : "false");
-    for (walk w = {0}; next_token(v, &w);) {
-        if (is_added(&w)) continue;
+    for (walk w = {0}; next_token(v, &w) && w.at <= end;) {
         if (!first) sluice__strbuf_puts(b, ",");
         first = false;
         put_text(b, w.text);
@@ -243,7 +271,8 @@ static sluice_status open_vocabulary(vocabulary *v, const sluice__gguf *g, sluic
         return sluice__fail(err, SLUICE_ERR_CONFIG, "%s: tokenizer.ggml.token_type: expected one number for each token",
                             path);
     if (v->tokens->count > INT32_MAX) return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: too many tokens", path);
-    return find_pre_tokenizer(&v->pre, g, err);
+    SLUICE__TRY(find_pre_tokenizer(&v->pre, g, err));
+    return find_form(&v->form, g, v->pre, err);
 }
 
 sluice_status sluice__gguf_tokenizer_json(char **out, size_t *size, const sluice__gguf *g, sluice_error *err) {
@@ -253,6 +282,7 @@ sluice_status sluice__gguf_tokenizer_json(char **out, size_t *size, const sluice
     sluice__strbuf b = {0};
     sluice__strbuf_puts(&b, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,");
     sluice_status st = put_added(&b, &v);
+    put_normalizer(&b, v.form);
     put_pre_tokenizer(&b, v.pre);
     put_post_processor(&b, &v);
     put_model(&b, &v);

@@ -4,6 +4,9 @@
 #define SLUICE_MODEL_GGUF_TOKENIZER_H
 #include "model/gguf.h"
 
+/* A key of ours, because GGUF has none: "none", "NFC", "NFD", "NFKC" or "NFKD". */
+#define SLUICE__GGUF_NORMALIZER_KEY "sluice.tokenizer.normalizer"
+
 /* Texts of a tokenizer.json and a tokenizer_config.json; freed with sluice__free. */
 sluice_status sluice__gguf_tokenizer_json(char **out, size_t *size, const sluice__gguf *g, sluice_error *err);
 sluice_status sluice__gguf_tokenizer_config(char **out, size_t *size, const sluice__gguf *g, sluice_error *err);

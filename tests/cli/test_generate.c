@@ -71,6 +71,20 @@ static void text_is_generated_and_json_counts_it(void **state) {
     run("generate -q -p cat -n 5", "", 0, "cat");
 }
 
+/* The weights as the file has them, or widened; the text of an fp32 file is the same. */
+static void weights_can_be_widened(void **state) {
+    (void)state;
+    run("generate -q -p cat --dtype float16", "", 2, "--dtype: found \"float16\", expected auto or float32");
+    char command[1024], *plain, *widened;
+    snprintf(command, sizeof command, "%s generate -q -p cat -n 8 --dtype auto %s;", SLUICE_PROGRAM, model_dir);
+    assert_int_equal(test_run(command, &plain), 0);
+    snprintf(command, sizeof command, "%s generate -q -p cat -n 8 --dtype float32 %s;", SLUICE_PROGRAM, model_dir);
+    assert_int_equal(test_run(command, &widened), 0);
+    assert_string_equal(plain, widened);
+    free(plain);
+    free(widened);
+}
+
 static void a_failed_prompt_prints_nothing(void **state) {
     (void)state;
     char command[600], *output;
@@ -92,6 +106,7 @@ int main(void) {
         cmocka_unit_test(values_out_of_range_are_refused),
         cmocka_unit_test(rope_scaling_is_taken_over),
         cmocka_unit_test(text_is_generated_and_json_counts_it),
+        cmocka_unit_test(weights_can_be_widened),
         cmocka_unit_test(a_failed_prompt_prints_nothing),
         cmocka_unit_test(results_that_cannot_be_written_are_failures),
     };

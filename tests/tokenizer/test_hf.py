@@ -366,3 +366,19 @@ def test_other_models_are_refused(tmp_path):
     assert "WordPiece" in sluice("encode", "-t", tmp_path, "--text", "x", fails=True)
     Tokenizer(models.Unigram([("a", -1.0)])).save(str(tmp_path / "tokenizer.json"))
     assert "Unigram" in sluice("encode", "-t", tmp_path, "--text", "x", fails=True)
+
+
+def test_tokenizers_out_of_gguf_files_load_there(tmp_path):
+    """Trained, put into a GGUF file, taken out of it into a directory: `tokenizers` reads that and gives the same ids."""
+    run, gguf, back = tmp_path / "run", tmp_path / "m.gguf", tmp_path / "back"
+    (tmp_path / "text.txt").write_text(CORPUS * 30)
+    train = [SLUICE, "train", "-q", "--text", tmp_path / "text.txt", "--vocab-size", "320", "--hidden-size", "32", "--num-hidden-layers", "1",
+             "--num-attention-heads", "1", "--seq-len", "16", "--max-steps", "1", "--output-dir", run]
+    for command in (train, [SLUICE, "convert", "-q", run / "model", gguf], [SLUICE, "convert", "-q", gguf, back]):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+    first, second = (Tokenizer.from_file(str(d / "tokenizer.json")) for d in (run / "model", back))
+    for text in texts(11, 40):
+        ids = json.loads(sluice("encode", "-t", back, "--lines", stdin=(json.dumps(text) + "\n").encode()))
+        assert ids == second.encode(text, add_special_tokens=False).ids == first.encode(text, add_special_tokens=False).ids
+        assert second.decode(ids) == first.decode(ids)
