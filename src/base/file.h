@@ -24,6 +24,7 @@ sluice_status sluice__read_file(char **text, size_t *size, const char *path, siz
 typedef struct sluice__atomic_file {
     FILE *stream;
     char *path, *temporary;
+    char *buffer; /* of the stream; NULL: its own */
 } sluice__atomic_file;
 sluice_status sluice__atomic_open(sluice__atomic_file *w, const char *path, sluice_error *err);
 sluice_status sluice__atomic_commit(sluice__atomic_file *w, sluice_error *err);
