@@ -105,7 +105,7 @@ static sluice_status target_of(char **out, const char *path, bool directory, slu
 sluice_status sluice__atomic_open(sluice__atomic_file *w, const char *path, sluice_error *err) {
     *w = (sluice__atomic_file){0};
     SLUICE__TRY(target_of(&w->path, path, false, err));
-    w->temporary = sluice__asprintf("%s.tmp-%d", w->path, (int)getpid());
+    w->temporary = sluice__temporary_name(w->path);
     if (!w->temporary) {
         sluice__atomic_abort(w);
         return sluice__no_memory(err, strlen(path), "a path");
@@ -199,7 +199,7 @@ sluice_status sluice__atomic_dir_begin(char **temporary, const char *path, sluic
     *temporary = NULL;
     SLUICE__TRY(target_of(&target, path, true, err));
     sluice__remove_stale(target);
-    *temporary = sluice__asprintf("%s.tmp-%d", target, (int)getpid());
+    *temporary = sluice__temporary_name(target);
     sluice__free(target);
     if (!*temporary) return sluice__no_memory(err, strlen(path), "a path");
     sluice_status st = sluice__remove_tree(*temporary, err);
@@ -222,7 +222,7 @@ static int sync_entry(const char *path, const struct stat *st, int kind, struct 
 
 /* A directory cannot be renamed over a full one, so an old one steps aside first. Its name tells a reader what it is. */
 static sluice_status put_in_place(const char *temporary, const char *target, sluice_error *err) {
-    char *old = sluice__is_dir(target) ? sluice__asprintf("%s.old-%d", target, (int)getpid()) : NULL;
+    char *old = sluice__is_dir(target) ? sluice__old_name(target) : NULL;
     if (!old && sluice__is_dir(target)) return sluice__no_memory(err, strlen(target), "a path");
     sluice_status st = SLUICE_OK;
     if (old && rename(target, old) != 0) {
@@ -238,15 +238,33 @@ static sluice_status put_in_place(const char *temporary, const char *target, slu
     return st;
 }
 
-sluice_status sluice__atomic_dir_commit(char *temporary, const char *path, sluice_error *err) {
+/* The system renames a directory over nothing, or over an empty one. */
+static sluice_status put_if_free(const char *temporary, const char *target, sluice_error *err) {
+    if (rename(temporary, target) == 0) return sync_parent(target, err);
+    if (errno == ENOTEMPTY || errno == EEXIST)
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: something has come there meanwhile; it is not replaced", target);
+    return io_error(err, target, "create");
+}
+
+static sluice_status commit(char *temporary, const char *path,
+                            sluice_status (*put)(const char *temporary, const char *target, sluice_error *err),
+                            sluice_error *err) {
     char *target = NULL;
     sluice_status st = target_of(&target, path, true, err);
     if (st == SLUICE_OK && nftw(temporary, sync_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) st = io_error(err, temporary, "sync");
-    if (st == SLUICE_OK) st = put_in_place(temporary, target, err);
+    if (st == SLUICE_OK) st = put(temporary, target, err);
     if (st != SLUICE_OK) sluice__remove_tree(temporary, NULL);
     sluice__free(target);
     sluice__free(temporary);
     return st;
+}
+
+sluice_status sluice__atomic_dir_commit(char *temporary, const char *path, sluice_error *err) {
+    return commit(temporary, path, put_in_place, err);
+}
+
+sluice_status sluice__atomic_dir_commit_new(char *temporary, const char *path, sluice_error *err) {
+    return commit(temporary, path, put_if_free, err);
 }
 
 void sluice__atomic_dir_discard(char *temporary) {

@@ -35,8 +35,16 @@ sluice_status sluice__write_file(const char *path, const void *data, size_t size
  * directory there is replaced) or discard removes it. *temporary is freed by either. */
 sluice_status sluice__atomic_dir_begin(char **temporary, const char *path, sluice_error *err);
 sluice_status sluice__atomic_dir_commit(char *temporary, const char *path, sluice_error *err);
+/* The same for a path where nothing is, or an empty directory; whatever has come there meanwhile stays, and it fails. */
+sluice_status sluice__atomic_dir_commit_new(char *temporary, const char *path, sluice_error *err);
 void sluice__atomic_dir_discard(char *temporary);
 
+/* Names of this process for what is half written, and for what steps aside (stale.c); NULL when out of memory; freed with
+ * sluice__free. */
+char *sluice__temporary_name(const char *path);
+char *sluice__old_name(const char *path);
+/* Whether `mark`, the end of a name, is what such names end with, of any process. */
+bool sluice__is_remnant(const char *mark);
 /* Removes what processes that are gone have left of such writes beside a path (stale.c); begin and open do it. */
 void sluice__remove_stale(const char *path);
 

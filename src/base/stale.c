@@ -1,28 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a killed process has left of an atomic write: PATH.tmp-PID, half written, and PATH.old-PID, which stepped aside for a
- * directory that takes its place. Only names of exactly that form beside the path are looked at, only those whose process is
- * gone, and files only when nobody holds the lock that a writer keeps on its temporary file: process numbers mean nothing on
- * another machine that shares the directory. */
+/* What a killed process has left of an atomic write: PATH.sluice-tmp-PLACE-PID, half written, and PATH.sluice-old-PLACE-PID,
+ * which stepped aside for a directory that takes its place. Only names of exactly that form beside the path are looked at, never
+ * through a link, and only those whose process is gone. PLACE stands for the machine and its table of processes, because a
+ * number says nothing about a process on another machine, or in another container, that shares the directory; what those have
+ * left is left alone. Files go only when nobody holds the lock that a writer keeps on them. */
 #include "base/file.h"
 #include "base/memory.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The number behind `name` in "<name><mark><number>"; 0 when the entry is none of these. */
-static pid_t number_behind(const char *entry, const char *name, size_t size, const char *mark) {
+static const char temporary_mark[] = ".sluice-tmp-", old_mark[] = ".sluice-old-";
+
+/* Of the host's name and the process namespace (FNV-1a), as eight hexadecimal digits. */
+static void place_of(char out[9]) {
+    char host[256] = "";
+    struct stat space = {0};
+    uint32_t hash = 2166136261U;
+    gethostname(host, sizeof host - 1);
+    stat("/proc/self/ns/pid", &space);
+    for (const char *p = host; *p; p++) hash = (hash ^ (unsigned char)*p) * 16777619U;
+    for (uint64_t n = space.st_ino; n; n >>= 8) hash = (hash ^ (n & 255)) * 16777619U;
+    snprintf(out, 9, "%08x", (unsigned)hash);
+}
+
+char *sluice__temporary_name(const char *path) {
+    char place[9];
+    place_of(place);
+    return sluice__asprintf("%s%s%s-%d", path, temporary_mark, place, (int)getpid());
+}
+
+char *sluice__old_name(const char *path) {
+    char place[9];
+    place_of(place);
+    return sluice__asprintf("%s%s%s-%d", path, old_mark, place, (int)getpid());
+}
+
+/* Whether `text` is "<mark><eight hexadecimal digits>-<number>"; *place and *pid say which. */
+static bool is_marked(const char *text, const char *mark, const char **place, pid_t *pid) {
     size_t n = strlen(mark);
-    if (strncmp(entry, name, size) || strncmp(entry + size, mark, n)) return 0;
-    const char *digits = entry + size + n;
+    if (strncmp(text, mark, n) || strspn(text + n, "0123456789abcdef") != 8 || text[n + 8] != '-') return false;
+    const char *digits = text + n + 9;
     size_t count = strspn(digits, "0123456789");
-    if (!count || count > 9 || digits[count]) return 0;
-    return (pid_t)atoi(digits);
+    if (!count || count > 9 || digits[count]) return false;
+    *place = text + n;
+    *pid = (pid_t)atoi(digits);
+    return true;
+}
+
+bool sluice__is_remnant(const char *mark) {
+    const char *place;
+    pid_t pid;
+    return is_marked(mark, temporary_mark, &place, &pid) || is_marked(mark, old_mark, &place, &pid);
 }
 
 static bool is_gone(pid_t pid) { return pid > 0 && pid != getpid() && kill(pid, 0) != 0 && errno == ESRCH; }
@@ -44,8 +81,19 @@ static void remove_temporary(const char *path) {
 
 /* The kill came between two renames: what stepped aside goes back. */
 static void settle_old(const char *path, const char *target) {
-    if (!sluice__is_dir(path)) return;
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return;
     if (access(target, F_OK) == 0 || rename(path, target) != 0) sluice__remove_tree(path, NULL);
+}
+
+/* Whether the entry is of this target, with this mark, by a process of this place that is gone. */
+static bool is_left(const char *entry, const char *name, size_t size, const char *mark) {
+    const char *place;
+    char here[9];
+    pid_t pid;
+    if (strncmp(entry, name, size) || !is_marked(entry + size, mark, &place, &pid)) return false;
+    place_of(here);
+    return !strncmp(place, here, 8) && is_gone(pid);
 }
 
 void sluice__remove_stale(const char *target) {
@@ -54,8 +102,8 @@ void sluice__remove_stale(const char *target) {
     char *dir = slash ? sluice__strndup(target, slash == target ? 1 : (size_t)(slash - target)) : sluice__strdup(".");
     DIR *entries = dir && size ? opendir(dir) : NULL;
     for (struct dirent *e; entries && (e = readdir(entries));) {
-        bool temporary = is_gone(number_behind(e->d_name, name, size, ".tmp-"));
-        bool old = is_gone(number_behind(e->d_name, name, size, ".old-"));
+        bool temporary = is_left(e->d_name, name, size, temporary_mark);
+        bool old = is_left(e->d_name, name, size, old_mark);
         char *path = temporary || old ? sluice__path_join(dir, e->d_name) : NULL;
         if (path && temporary) remove_temporary(path);
         if (path && old) settle_old(path, target);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 sluice_convert_params sluice_convert_params_default(void) { return (sluice_convert_params){0}; }
 
@@ -239,7 +240,7 @@ static sluice_status to_directory(sluice__conversion *c, bool from_gguf, sluice_
     char *temporary;
     SLUICE__TRY(sluice__atomic_dir_begin(&temporary, c->to, err));
     sluice_status st = from_gguf ? sluice__convert_gguf_to_hf(c, temporary, err) : sluice__convert_hf_to_hf(c, temporary, err);
-    if (st == SLUICE_OK) return sluice__atomic_dir_commit(temporary, c->to, err);
+    if (st == SLUICE_OK) return sluice__atomic_dir_commit_new(temporary, c->to, err);
     sluice__atomic_dir_discard(temporary);
     return st;
 }
@@ -247,6 +248,10 @@ static sluice_status to_directory(sluice__conversion *c, bool from_gguf, sluice_
 /* Before any work. A directory that holds something is never replaced: it may be somebody's run. */
 static sluice_status check_target(const sluice__conversion *c, sluice_error *err) {
     const char *to = c->to;
+    struct stat source, target;
+    if (c->params->gguf && stat(c->from, &source) == 0 && stat(to, &target) == 0 && source.st_dev == target.st_dev &&
+        source.st_ino == target.st_ino)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: is the source itself; give another name", to);
     if (!*to) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the target has no name");
     if (c->params->gguf && sluice__is_dir(to))
         return sluice__fail(err, SLUICE_ERR_IO, "%s: is a directory, expected the name of a file", to);

@@ -22,8 +22,10 @@ static int64_t step_of(const char *name) {
     return (int64_t)strtoll(name + 5, NULL, 10);
 }
 
+/* Of a checkpoint; the directory is locked by its run, so that whoever left it is gone. */
 static bool is_remnant(const char *name) {
-    return !strncmp(name, "step-", 5) && (strstr(name, ".tmp-") || strstr(name, ".old-"));
+    size_t digits = strncmp(name, "step-", 5) ? 0 : strspn(name + 5, "0123456789");
+    return digits && sluice__is_remnant(name + 5 + digits);
 }
 
 /* Calls fn for every name in output_dir/checkpoints; a directory that is not there has none. */
@@ -94,7 +96,7 @@ static int descending(const void *a, const void *b) {
 
 /* Renamed before it is emptied, so that a kill in between leaves no checkpoint with missing files. */
 static sluice_status remove_checkpoint(const char *output_dir, int64_t step, sluice_error *err) {
-    char *path = sluice__checkpoint_path(output_dir, step), *aside = path ? sluice__asprintf("%s.old-0", path) : NULL;
+    char *path = sluice__checkpoint_path(output_dir, step), *aside = path ? sluice__old_name(path) : NULL;
     sluice_status st = aside ? sluice__remove_tree(aside, err) : sluice__no_memory(err, strlen(output_dir), "a path");
     if (st == SLUICE_OK && rename(path, aside) != 0)
         st = sluice__fail(err, SLUICE_ERR_IO, "%s: cannot remove: %s", path, strerror(errno));

@@ -145,11 +145,18 @@ static int gone(void) {
     return (int)pid;
 }
 
+/* A name of ours as another process would have it. Takes `mine`. */
+static void marked(char *out, size_t size, char *mine, int pid, const char *behind) {
+    *strrchr(mine, '-') = '\0';
+    snprintf(out, size, "%s-%d%s", mine, pid, behind);
+    sluice__free(mine);
+}
+
 /* A writer that is killed in the middle; the next write of the same path removes what it left. */
 static void remnants_of_the_dead_are_removed(void **state) {
     (void)state;
     const char *dir = test_temp_dir();
-    char name[64], dead[64];
+    char name[96], dead[96];
     pid_t pid = fork();
     if (pid == 0) {
         sluice__atomic_file w;
@@ -159,9 +166,9 @@ static void remnants_of_the_dead_are_removed(void **state) {
         raise(SIGKILL);
     }
     waitpid(pid, NULL, 0);
-    snprintf(name, sizeof name, "a.tmp-%d", (int)pid);
+    marked(name, sizeof name, sluice__temporary_name("a"), (int)pid, "");
     assert_true(sluice__is_file(in(dir, name)));
-    snprintf(dead, sizeof dead, "d.tmp-%d", gone());
+    marked(dead, sizeof dead, sluice__temporary_name("d"), gone(), "");
     assert_ok(sluice__make_dirs(in(dir, dead), NULL));
     touch_below(dir, dead, "x");
     assert_ok(sluice__write_file(in(dir, "a"), "whole", 5, NULL));
@@ -177,12 +184,15 @@ static void remnants_of_the_dead_are_removed(void **state) {
 static void only_remnants_are_removed(void **state) {
     (void)state;
     const char *dir = test_temp_dir();
-    char alive[64], longer[64], locked[64];
+    char alive[96], longer[96], locked[96], elsewhere[96], years[96];
     int dead = gone(), fd;
-    snprintf(alive, sizeof alive, "a.tmp-%d", (int)getppid());
-    snprintf(longer, sizeof longer, "a.tmp-%dx", dead);
-    snprintf(locked, sizeof locked, "a.tmp-%d", dead);
-    const char *const names[] = {alive, longer, locked, "a.tmp-", "a.tmp-0", "b.tmp-1", "a.tmp"};
+    marked(alive, sizeof alive, sluice__temporary_name("a"), (int)getppid(), "");
+    marked(longer, sizeof longer, sluice__temporary_name("a"), dead, "x");
+    marked(locked, sizeof locked, sluice__temporary_name("a"), dead, "");
+    marked(elsewhere, sizeof elsewhere, sluice__temporary_name("a"), dead, ""); /* of another machine */
+    elsewhere[strlen("a.sluice-tmp-")] ^= 1;
+    snprintf(years, sizeof years, "a.tmp-%d", dead); /* a user's own */
+    const char *const names[] = {alive, longer, locked, elsewhere, years, "a.old-2019", "a.sluice-tmp-", "a.sluice-tmp-00000000-0"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) touch(in(dir, names[i]));
     fd = open(in(dir, locked), O_RDONLY); /* a writer on another machine */
     assert_int_equal(flock(fd, LOCK_EX), 0);
@@ -198,8 +208,8 @@ static void only_remnants_are_removed(void **state) {
 static void what_stepped_aside_comes_back(void **state) {
     (void)state;
     const char *dir = test_temp_dir();
-    char aside[64], *temporary;
-    snprintf(aside, sizeof aside, "d.old-%d", gone());
+    char aside[96], *temporary;
+    marked(aside, sizeof aside, sluice__old_name("d"), gone(), "");
     assert_ok(sluice__make_dirs(in(dir, aside), NULL));
     touch_below(dir, aside, "precious");
     assert_ok(sluice__atomic_dir_begin(&temporary, in(dir, "d"), NULL));
@@ -208,6 +218,37 @@ static void what_stepped_aside_comes_back(void **state) {
     assert_ok(sluice__make_dirs(in(dir, aside), NULL));
     sluice__remove_stale(in(dir, "d"));
     assert_true(sluice__is_file(in(dir, "d/precious")) && !sluice__is_dir(in(dir, aside)));
+}
+
+/* A link that has such a name is not followed, and what it points at stays. */
+static void links_are_not_followed(void **state) {
+    (void)state;
+    const char *dir = test_temp_dir();
+    char aside[96], *temporary;
+    marked(aside, sizeof aside, sluice__old_name("d"), gone(), "");
+    assert_ok(sluice__make_dirs(in(dir, "real"), NULL));
+    touch_below(dir, "real", "keep");
+    assert_int_equal(symlink("real", in(dir, aside)), 0);
+    assert_ok(sluice__atomic_dir_begin(&temporary, in(dir, "d"), NULL));
+    assert_ok(sluice__atomic_dir_commit(temporary, in(dir, "d"), NULL));
+    assert_true(sluice__is_file(in(dir, "real/keep")));
+}
+
+/* What came to the place of a new directory while it was written stays. */
+static void a_new_directory_replaces_nothing(void **state) {
+    (void)state;
+    const char *dir = test_temp_dir();
+    char *temporary;
+    sluice_error err = {0};
+    assert_ok(sluice__atomic_dir_begin(&temporary, in(dir, "d"), NULL));
+    assert_ok(sluice__make_dirs(in(dir, "d"), NULL));
+    touch_below(dir, "d", "precious");
+    assert_int_equal(sluice__atomic_dir_commit_new(temporary, in(dir, "d"), &err), SLUICE_ERR_IO);
+    assert_non_null(strstr(err.message, "not replaced"));
+    assert_true(sluice__is_file(in(dir, "d/precious")));
+    assert_ok(sluice__make_dirs(in(dir, "e"), NULL));
+    assert_ok(sluice__atomic_dir_begin(&temporary, in(dir, "e"), NULL));
+    assert_ok(sluice__atomic_dir_commit_new(temporary, in(dir, "e"), NULL)); /* empty */
 }
 
 static void median_of_even_and_odd_counts(void **state) {
@@ -226,6 +267,8 @@ int main(void) {
         cmocka_unit_test(remnants_of_the_dead_are_removed),
         cmocka_unit_test(only_remnants_are_removed),
         cmocka_unit_test(what_stepped_aside_comes_back),
+        cmocka_unit_test(links_are_not_followed),
+        cmocka_unit_test(a_new_directory_replaces_nothing),
         cmocka_unit_test(median_of_even_and_odd_counts),
         cmocka_unit_test(memory_is_aligned_zeroed_and_counted),
         cmocka_unit_test(atomic_file_replaces_or_leaves),

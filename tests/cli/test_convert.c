@@ -58,6 +58,7 @@ static void other_targets(void **state) {
     expect(1, "not a regular file", "model pipe.gguf");
     struct stat st;
     assert_true(stat(in_dir("pipe.gguf"), &st) == 0 && S_ISFIFO(st.st_mode));
+    expect(2, "is the source itself", "a.gguf a.gguf --dtype Q8_0");
     /* what a link points at is replaced, the link stays */
     assert_int_equal(symlink("a.gguf", in_dir("link.gguf")), 0);
     expect(0, "written", "model link.gguf --dtype F32");

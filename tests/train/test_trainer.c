@@ -376,11 +376,16 @@ static void foreign_and_damaged_checkpoints_are_refused(void **state) {
         assert_ok(sluice__write_file(path, text, size, NULL));
         sluice__free(text);
     }
-    snprintf(path, sizeof path, "%s.tmp-1", other); /* what a kill leaves goes away */
+    char backup[512], *left = sluice__temporary_name(other); /* what a kill leaves goes away, a user's copy stays */
+    snprintf(path, sizeof path, "%s", left);
+    sluice__free(left);
+    snprintf(backup, sizeof backup, "%s.old-backup", other);
     assert_ok(sluice__make_dirs(path, NULL));
+    assert_ok(sluice__make_dirs(backup, NULL));
     fixture f = make(p, 0, 0);
     assert_ok_err(sluice_trainer_begin(f.trainer, &err), &err);
     assert_false(sluice__is_dir(path));
+    assert_true(sluice__is_dir(backup));
     assert_int_equal(sluice_trainer_current_step(f.trainer), 5);
     begin_fails(p, "", 9, "another run is writing");
     unmake(&f);
