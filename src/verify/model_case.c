@@ -225,6 +225,15 @@ static int32_t arg_max(const float *x, int n) {
     return best;
 }
 
+/* Whether the recorded token is not the likeliest one. Under a tolerance of X logits of both sides lie X apart, so that the
+ * recorded token may be 2 X below the largest logit here without contradicting it. */
+static bool differs(const sluice__verify_run *run, const float *logits, int vocab, int32_t recorded) {
+    int best = arg_max(logits, vocab);
+    double slack = run->params->tolerance > 0 ? 2 * run->params->tolerance : 0;
+    if (best == recorded || recorded >= vocab) return best != recorded;
+    return !(slack > 0 && (double)logits[best] - logits[recorded] <= slack);
+}
+
 /* Number of tokens that differ from the recorded ones; each step goes on from the recorded token. */
 static sluice_status greedy_steps(const sluice__verify_run *run, const sluice_model *model, int32_t *prompt_ids,
                                   int prompt_len, const int32_t *tokens, int num_tokens) {
@@ -236,7 +245,7 @@ static sluice_status greedy_steps(const sluice__verify_run *run, const sluice_mo
     sluice_status st = feed(&c, &p, 0, prompt_len, ids, run->err);
     const float *last = c.logits + (int64_t)(prompt_len - 1) * vocab;
     for (int i = 0; st == SLUICE_OK && i < num_tokens; i++) {
-        wrong += arg_max(last, vocab) != tokens[i];
+        wrong += differs(run, last, vocab, tokens[i]);
         last = c.logits;
         int32_t next = tokens[i];
         p = (prompt){1, 1, &next};

@@ -155,6 +155,22 @@ static void test_tolerance(void **state) {
     sluice_verify_report_free(&report);
 }
 
+/* Tokens are counted under a tolerance too: one that it does not explain is a difference, a near tie is none. */
+static void test_tolerance_of_tokens(void **state) {
+    (void)state;
+    sluice_verify_report report;
+    sluice_verify_params params = sluice_verify_params_default();
+    const char *dir = copy_of("models/export_tied");
+    edit(dir, "greedy.json", "s/224/225/");
+    params.tolerance = 1e-3;
+    assert_int_equal(sluice_verify(&report, dir, &params, NULL), SLUICE_ERR_MISMATCH);
+    assert_int_equal(report.num_failed, 1);
+    sluice_verify_report_free(&report);
+    params.tolerance = 1e3; /* any token is as good as another */
+    assert_ok(sluice_verify(&report, dir, &params, NULL));
+    sluice_verify_report_free(&report);
+}
+
 /* The dump has every name of the golden, with the same values within the limit. */
 static void check_dump(const char *name) {
     char golden_path[1200], dump_path[1200];
@@ -355,7 +371,7 @@ static void test_gguf_with_a_reference(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bent_weight), cmocka_unit_test(test_bent_golden), cmocka_unit_test(test_wrong_recipe),
-        cmocka_unit_test(test_wrong_greedy_and_chunks), cmocka_unit_test(test_tolerance), cmocka_unit_test(test_tolerance_zero), cmocka_unit_test(test_nonfinite), cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_wrong_greedy_and_chunks), cmocka_unit_test(test_tolerance), cmocka_unit_test(test_tolerance_of_tokens), cmocka_unit_test(test_tolerance_zero), cmocka_unit_test(test_nonfinite), cmocka_unit_test(test_dump),
         cmocka_unit_test(test_only_loaded), cmocka_unit_test(test_program), cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_gguf_with_a_reference),
     };
