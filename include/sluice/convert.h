@@ -16,7 +16,7 @@ typedef struct sluice_convert_params {
                                "Q5_K", "Q6_K". NULL (default): as in the source, blocks as F32 where the target has none */
     int64_t max_shard_size; /* bytes of one safetensors file, at least those of the largest tensor; 0 (default) = one file */
     const char *const *overrides; /* "REGEX=TYPE": type of the tensors whose name in the target matches the POSIX extended
-                                     regular expression; the first that matches counts */
+                                     regular expression; the first that matches counts; one that matches none is an error */
     int num_overrides;
     bool gguf; /* write a GGUF file; otherwise a directory */
 } sluice_convert_params;

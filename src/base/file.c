@@ -27,7 +27,7 @@ static sluice_status io_error(sluice_error *err, const char *path, const char *w
 
 sluice_status sluice__map_open(sluice__map *out, const char *path, sluice_error *err) {
     *out = (sluice__map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that nobody writes to would wait for ever */
     if (fd < 0) return io_error(err, path, "open");
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct options {
     cli_common common;
@@ -28,9 +29,9 @@ static int64_t parse_size(const char *text) {
     return -1;
 }
 
-static bool ends_with(const char *text, const char *tail) {
-    size_t n = strlen(text), m = strlen(tail);
-    return n >= m && !strcmp(text + n - m, tail);
+static bool is_gguf_name(const char *path) {
+    size_t n = strlen(path);
+    return n >= 5 && !strcasecmp(path + n - 5, ".gguf");
 }
 
 static int print_result(const options *o, const char *to, const sluice_convert_result *r) {
@@ -61,7 +62,7 @@ static int run(const options *o, const char *from, const char *to, int64_t shard
     p.max_shard_size = shard;
     p.overrides = (const char *const *)o->overrides;
     while (o->overrides && o->overrides[p.num_overrides]) p.num_overrides++;
-    p.gguf = ends_with(to, ".gguf");
+    p.gguf = is_gguf_name(to);
     sluice_progress_enable(!o->common.quiet && !o->common.json);
     if (sluice_convert(from, to, &p, &result, &err) != SLUICE_OK) {
         cli_fail("convert", &err);
@@ -100,7 +101,7 @@ int cmd_convert(int argc, const char **argv) {
     int64_t shard = o.shard ? parse_size(o.shard) : 0;
     if (!from || !to || poptPeekArg(ctx)) code = cli_usage("convert", "expected FROM and TO");
     else if (shard < 0) code = cli_usage("convert", "--max-shard-size: found \"%s\", expected for example 500MB or 5GB", o.shard);
-    else if (o.shard && ends_with(to, ".gguf")) code = cli_usage("convert", "--max-shard-size is for directories, not GGUF files");
+    else if (o.shard && is_gguf_name(to)) code = cli_usage("convert", "--max-shard-size is for directories, not GGUF files");
     else if ((code = cli_start(&o.common)) == CLI_OK) code = run(&o, from, to, shard);
     cli_finish(ctx, table);
     return code;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const long long UNSET = LLONG_MIN; /* an option that was not given */
 
@@ -39,7 +40,7 @@ static const char example[] =
 
 static bool ends_with(const char *text, const char *tail) {
     size_t n = strlen(text), m = strlen(tail);
-    return n >= m && !strcmp(text + n - m, tail);
+    return n >= m && !strcasecmp(text + n - m, tail);
 }
 
 static int print(json_t *report, bool json) {
@@ -155,7 +156,7 @@ static sluice_status not_a_model(sluice_error *err, const char *path, const char
 
 /* JSON files that are no configuration of a model but look enough like one to be described as one. */
 static sluice_status check_json(const char *path, sluice_error *err) {
-    json_t *root = json_load_file(path, JSON_ALLOW_NUL, NULL);
+    json_t *root = sluice__is_file(path) ? json_load_file(path, JSON_ALLOW_NUL, NULL) : NULL;
     const char *format = json_string_value(json_object_get(root, "format"));
     bool run = format && !strncmp(format, "sluice-", strlen("sluice-")), tokenizer = json_object_get(root, "added_tokens") != NULL;
     json_decref(root);

@@ -3,9 +3,12 @@
  * other is loaded as a model, its matrices in the pages of their files, and written from there a few rows at a time. */
 #include "model/convert.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "kernels/quant.h"
 #include "model/gguf_export.h"
 #include "model/gguf_model.h"
+#include "model/gguf_neutral.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -44,7 +47,27 @@ static sluice_status add_override(sluice__conversion *c, const char *text, sluic
     if (bad) regerror(bad, &o->pattern, why, sizeof why);
     sluice__free(pattern);
     if (bad) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "override \"%.100s\": %s", text, why);
+    o->text = text;
     c->num_overrides++;
+    return SLUICE_OK;
+}
+
+/* The first override that matches; every one that does is noted. NULL: none. */
+static const sluice__override *override_of(sluice__conversion *c, const char *name) {
+    const sluice__override *first = NULL;
+    for (int i = 0; i < c->num_overrides; i++) {
+        sluice__override *o = &c->overrides[i];
+        if (regexec(&o->pattern, name, 0, NULL, 0)) continue;
+        o->matched = true;
+        if (!first) first = o;
+    }
+    return first;
+}
+
+sluice_status sluice__conversion_check_overrides(const sluice__conversion *c, sluice_error *err) {
+    for (int i = 0; i < c->num_overrides; i++)
+        if (!c->overrides[i].matched)
+            return sluice__fail(err, SLUICE_ERR_ARGUMENT, "override \"%.100s\": matches no tensor of %s", c->overrides[i].text, c->to);
     return SLUICE_OK;
 }
 
@@ -74,24 +97,14 @@ static sluice__dtype gentler(const char *name, sluice__dtype dtype) {
     return ends && few ? SLUICE__Q6_K : dtype;
 }
 
-/* Matrices that are small and decide much. */
-static bool kept_exact(const char *name) {
-    static const char *const tails[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight",
-                                        "ssm_beta.weight", "ssm_alpha.weight", "ssm_ba.weight"};
-    size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
-        if (n >= strlen(tails[i]) && !strcmp(name + n - strlen(tails[i]), tails[i])) return true;
-    return false;
-}
-
 static sluice__dtype wanted_type(sluice__conversion *c, const char *name, sluice__dtype like, int64_t columns, bool matrix) {
     bool gguf = c->params->gguf;
     sluice__quant quant;
-    for (int i = 0; i < c->num_overrides; i++)
-        if (!regexec(&c->overrides[i].pattern, name, 0, NULL, 0)) return fitting(c->overrides[i].dtype, columns);
+    const sluice__override *o = override_of(c, name);
+    if (o) return fitting(o->dtype, columns);
     if (!gguf && !c->typed) return sluice__dtype_quant(like, &quant) ? SLUICE__F32 : like;
     if (!gguf) return c->dtype;
-    if (!matrix || kept_exact(name)) return SLUICE__F32;
+    if (!matrix) return c->typed ? SLUICE__F32 : like;
     return fitting(c->typed ? gentler(name, c->dtype) : like, columns);
 }
 
@@ -99,12 +112,35 @@ sluice__dtype sluice__conversion_type(sluice__conversion *c, const char *name, s
                                       int64_t columns, bool matrix) {
     sluice__dtype dtype = wanted_type(c, name, like, columns, matrix);
     bool blocks = c->typed && sluice__dtype_block(c->dtype) > 1;
-    c->result->kept_wider += matrix && blocks && !kept_exact(name) && columns % sluice__dtype_block(c->dtype) != 0;
+    c->result->kept_wider += matrix && blocks && columns % sluice__dtype_block(c->dtype) != 0;
     c->tensors_of[dtype]++;
     c->result->tensors++;
     c->result->parameters += rows * columns;
     c->result->bytes += sluice__dtype_bytes(dtype, rows * columns);
     return dtype;
+}
+
+void sluice__conversion_keep(sluice__conversion *c, sluice__dtype dtype) {
+    c->tensors_of[dtype]++;
+    c->result->tensors++;
+}
+
+/* ---- values that are no numbers ---- */
+
+void sluice__conversion_look(sluice__conversion *c, const char *name, sluice__dtype dtype, const void *data, int64_t count) {
+    sluice__quant quant;
+    bool blocks = sluice__dtype_quant(dtype, &quant);
+    if (name == c->last_nonfinite || !sluice__dtype_is_weight(dtype)) return;
+    if (blocks ? sluice__quant_finite(quant, data, count) : !sluice__any_nonfinite(dtype, data, count)) return;
+    c->last_nonfinite = name;
+    if (c->num_nonfinite++ < 4) sluice__strbuf_printf(&c->nonfinite, "%s%s", c->nonfinite.size ? ", " : "", name);
+}
+
+static void report_nonfinite(const sluice__conversion *c) {
+    if (c->num_nonfinite)
+        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s NaN or infinite values: %s%s", c->to, c->num_nonfinite,
+                    c->num_nonfinite == 1 ? " has" : "s have", c->nonfinite.data ? c->nonfinite.data : "",
+                    c->num_nonfinite > 4 ? ", ..." : "");
 }
 
 static void describe_types(const sluice__conversion *c) {
@@ -153,27 +189,38 @@ typedef struct job {
     sluice__conversion *c;
     const sluice__gguf_export *e;           /* from a model, or */
     const sluice__gguf *g;                  /* from a GGUF file */
+    const sluice__gguf_writer *w;
 } job;
 
 static sluice_status job_rows(void *user, int tensor, int64_t first, int64_t rows, float *values, sluice_error *err) {
     const job *j = user;
-    if (j->e) return sluice__gguf_export_rows(j->e, tensor, first, rows, values, err);
+    if (j->e) {
+        const sluice__gguf_new_tensor *made = &j->w->tensors[tensor];
+        SLUICE__TRY(sluice__gguf_export_rows(j->e, tensor, first, rows, values, err));
+        sluice__conversion_look(j->c, made->name, SLUICE__F32, values, rows * made->shape[made->ndim - 1]);
+        return SLUICE_OK;
+    }
     const sluice__gguf_tensor *t = sluice__gguf_tensor_at(j->g, tensor);
     int64_t row = t->shape[t->ndim - 1];
     if (!sluice__dtype_is_weight(t->dtype))
         return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: type %s cannot be converted",
                             sluice__gguf_path(j->g), t->name, sluice__dtype_name(t->dtype));
     sluice__to_f32(values, t->dtype, t->data + sluice__dtype_bytes(t->dtype, first * row), 1, rows * row);
+    sluice__conversion_look(j->c, t->name, SLUICE__F32, values, rows * row);
     return SLUICE_OK;
 }
 
 static void job_step(void *user, int done) {
     const job *j = user;
+    const sluice__gguf_new_tensor *t = &j->w->tensors[done - 1];
+    if (t->raw) sluice__conversion_look(j->c, t->name, t->dtype, t->raw, t->count);
     sluice__progress_update(&j->c->progress, done, "%s", "");
 }
 
 static sluice_status write_file(job *j, sluice__gguf_writer *w, sluice_error *err) {
+    SLUICE__TRY(sluice__conversion_check_overrides(j->c, err));
     put_file_type(w, j->c);
+    j->w = w;
     sluice__progress_begin(&j->c->progress, "converting", "tensors", w->num_tensors, 0, 1);
     sluice_status st = sluice__gguf_write(w, j->c->to, job_rows, job_step, j, err);
     sluice__progress_end(&j->c->progress, "%s", st == SLUICE_OK ? "done" : "failed");
@@ -202,13 +249,14 @@ static bool is(sluice__gguf_text key, const char *text) {
     return key.size == strlen(text) && !memcmp(key.data, text, key.size);
 }
 
-/* A tensor whose type stays is copied byte by byte. */
-static sluice_status copy_tensor(sluice__conversion *c, sluice__gguf_writer *w, const sluice__gguf_tensor *t,
+/* A tensor whose type stays is copied byte by byte. Types are chosen as for a model that is not in a GGUF file yet. */
+static sluice_status copy_tensor(sluice__conversion *c, sluice__gguf_writer *w, const sluice__gguf_tensor *t, int neutral,
                                  sluice_error *err) {
-    int64_t row = t->shape[t->ndim - 1];
-    bool weight = sluice__dtype_is_weight(t->dtype), matrix = t->ndim > 1;
-    sluice__dtype dtype = sluice__conversion_type(c, t->name, t->dtype, t->count / row, row, matrix);
-    if (!weight || (!c->typed && !matrix)) dtype = t->dtype;
+    bool typed = sluice__gguf_is_typed(t->name, t->ndim, neutral);
+    int64_t row = typed ? t->shape[t->ndim - 1] : 1;
+    sluice__dtype dtype = t->dtype;
+    if (sluice__dtype_is_weight(dtype)) dtype = sluice__conversion_type(c, t->name, dtype, t->count / row, row, typed);
+    else sluice__conversion_keep(c, dtype);
     int index = sluice__gguf_add_tensor(w, t->name, dtype, t->ndim, t->shape);
     if (index < 0) return sluice__no_memory(err, 64, t->name);
     if (dtype == t->dtype) w->tensors[index].raw = t->data;
@@ -219,14 +267,15 @@ static sluice_status gguf_to_gguf(sluice__conversion *c, sluice_error *err) {
     sluice__gguf *g;
     sluice__gguf_writer w = {0};
     SLUICE__TRY(sluice__gguf_open(&g, c->from, err));
-    sluice_status st = SLUICE_OK;
+    int neutral;
+    sluice_status st = sluice__gguf_find_neutral(&neutral, g, err);
     for (int i = 0; i < sluice__gguf_num_entries(g); i++) {
         sluice__gguf_text key = sluice__gguf_key_at(g, i);
         if (is(key, "general.file_type") || is(key, "general.alignment") || is(key, "general.quantization_version")) continue;
         sluice__gguf_put_copy(&w, key, sluice__gguf_value_at(g, i));
     }
     for (int i = 0; i < sluice__gguf_num_tensors(g) && st == SLUICE_OK; i++)
-        st = copy_tensor(c, &w, sluice__gguf_tensor_at(g, i), err);
+        st = copy_tensor(c, &w, sluice__gguf_tensor_at(g, i), neutral, err);
     job j = {.c = c, .g = g};
     if (st == SLUICE_OK) st = write_file(&j, &w, err);
     sluice__gguf_writer_free(&w);
@@ -275,6 +324,8 @@ sluice_status sluice_convert(const char *from, const char *to, const sluice_conv
     if (st == SLUICE_OK)
         st = !c.params->gguf ? to_directory(&c, from_gguf, err) : from_gguf ? gguf_to_gguf(&c, err) : model_to_gguf(&c, err);
     if (st == SLUICE_OK) describe_types(&c);
+    if (st == SLUICE_OK) report_nonfinite(&c);
+    sluice__strbuf_free(&c.nonfinite);
     for (int i = 0; i < c.num_overrides; i++) regfree(&c.overrides[i].pattern);
     sluice__free(c.overrides);
     return st;

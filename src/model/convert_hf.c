@@ -41,8 +41,7 @@ sluice_status sluice__convert_piece(plan *p, const char *name, int source, int n
     if (!sluice__store_data(p->store, source))
         return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: type %s cannot be converted", t->file, t->name,
                             sluice__dtype_name(t->dtype));
-    p->c->tensors_of[t->dtype]++;
-    p->c->result->tensors++;
+    sluice__conversion_keep(p->c, t->dtype);
     return SLUICE_OK;
 }
 
@@ -97,12 +96,14 @@ static const void *produce(void *user, const sluice__st_tensor *out, sluice_erro
     const piece *x = &p->pieces[index];
     sluice__progress_update(&p->c->progress, p->done++, "%s", "");
     const void *same = same_bytes(p, x);
+    if (same) sluice__conversion_look(p->c, x->name, out->dtype, same, out->count);
     if (same) return same;
     float *values = sluice__calloc((size_t)out->count, sizeof *values, SLUICE__MEM_OTHER);
     size_t size = (size_t)sluice__dtype_bytes(out->dtype, out->count);
     if (!values || !grow(p, size)) sluice__no_memory(err, (size_t)out->count * sizeof *values, out->name);
     else if (gather(p, x, values, err) == SLUICE_OK) {
         sluice__encode(p->bytes, out->dtype, values, out->count);
+        sluice__conversion_look(p->c, x->name, out->dtype, p->bytes, out->count);
         sluice__free(values);
         return p->bytes;
     }
@@ -165,6 +166,7 @@ static sluice_status write_one(plan *p, const char *dir, int file, sluice_error 
 }
 
 sluice_status sluice__convert_write(plan *p, const char *dir, sluice_error *err) {
+    SLUICE__TRY(sluice__conversion_check_overrides(p->c, err));
     SLUICE__TRY(deal(p, err));
     sluice_status st = SLUICE_OK;
     sluice__progress_begin(&p->c->progress, "converting", "tensors", p->count, 0, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the metadata of a GGUF file to the config.json of the same model. One table says which architecture is which
  * model_type and what only it has; the families' own readers check the result as they would check a file. */
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "model/gguf_model.h"
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct reader {
     const sluice__gguf *g;
@@ -419,10 +421,10 @@ sluice_status sluice__gguf_config_file(sluice_config *out, const char *path, slu
 
 bool sluice__is_gguf(const char *path) {
     char magic[4];
-    FILE *f = fopen(path, "rbe");
+    FILE *f = sluice__is_file(path) ? fopen(path, "rbe") : NULL; /* a pipe would wait for who writes to it */
     size_t n = f ? fread(magic, 1, sizeof magic, f) : 0;
     if (f) fclose(f);
     size_t length = strlen(path);
-    bool named = length > 5 && !strcmp(path + length - 5, ".gguf");
+    bool named = length > 5 && !strcasecmp(path + length - 5, ".gguf");
     return (n == sizeof magic && !memcmp(magic, "GGUF", 4)) || (f && named);
 }

@@ -18,6 +18,7 @@ typedef struct builder {
     sluice__gguf_export *e;
     sluice__type_fn type;
     void *user;
+    int neutral; /* block, -1: none */
     sluice_error *err;
 } builder;
 
@@ -38,12 +39,15 @@ static sluice__dtype stored_type(const sluice_model *m, int tensor) {
     return SLUICE__F32;
 }
 
-/* A new tensor of the file, with room for its rows. `rows`: those of the model; elements of a vector. */
+/* A new tensor of the file, with room for its rows. `rows`: those of the model; elements of a vector. Biases of experts are
+ * vectors, one after the other. What stays F32 is told to the caller's choice as a vector. */
 static sluice_status add(builder *b, const char *name, sluice__dtype like, bool matrix, int ndim, const int64_t *shape,
                          int64_t rows, sluice__export_tensor **out) {
     sluice__gguf_export *e = b->e;
-    int64_t columns = matrix ? shape[ndim - 1] : 1; /* biases of experts are vectors, one after the other */
-    sluice__dtype dtype = b->type(b->user, name, like, rows, columns, matrix);
+    int64_t columns = matrix ? shape[ndim - 1] : 1, values = rows * columns;
+    bool typed = sluice__gguf_is_typed(name, ndim, b->neutral);
+    sluice__dtype dtype = typed ? b->type(b->user, name, like, rows, columns, true)
+                                : b->type(b->user, name, SLUICE__F32, values, 1, false);
     sluice__export_tensor *more = sluice__realloc(e->tensors, (size_t)e->count + 1, sizeof *more, SLUICE__MEM_OTHER);
     if (!more) return sluice__no_memory(b->err, (size_t)e->count * sizeof *more, "the list of tensors");
     e->tensors = more;
@@ -232,9 +236,10 @@ static sluice_status add_frequencies(builder *b) {
 static sluice_status add_neutral_tensor(builder *b, const sluice__neutral_tensor *t) {
     sluice__export_tensor *out;
     int64_t count = t->shape[0] * (t->ndim > 1 ? t->shape[1] : 1) * (t->ndim > 2 ? t->shape[2] : 1);
-    int first = t->typed ? find(b->e->model, t->slot, 0, t->ndim > 2 ? 0 : -1) : -1;
+    int first = find(b->e->model, t->slot, 0, t->ndim > 2 ? 0 : -1);
     sluice__dtype like = first >= 0 ? stored_type(b->e->model, first) : SLUICE__F32;
-    SLUICE__TRY(add(b, t->name, like, t->typed, t->ndim, t->shape, t->typed ? count / t->shape[t->ndim - 1] : count, &out));
+    bool matrix = t->ndim > 1;
+    SLUICE__TRY(add(b, t->name, like, matrix, t->ndim, t->shape, matrix ? count / t->shape[t->ndim - 1] : count, &out));
     out->constant = true;
     out->fill = t->fill;
     return SLUICE_OK;
@@ -242,6 +247,7 @@ static sluice_status add_neutral_tensor(builder *b, const sluice__neutral_tensor
 
 static sluice_status add_neutral_layer(builder *b, const sluice_config *extended) {
     int layer = extended->num_hidden_layers - 1;
+    b->neutral = layer;
     sluice__gguf_put_u32(&b->e->writer, SLUICE__GGUF_NEUTRAL_KEY, (uint32_t)layer);
     sluice__log(SLUICE_LOG_INFO,
                 "every layer is softmax attention, but llama.cpp wants a recurrent one in %s: block %d is one that adds nothing "
@@ -269,7 +275,7 @@ static sluice_status put_config(builder *b, const sluice_config *config) {
 sluice_status sluice__gguf_export_new(sluice__gguf_export *out, const sluice_model *model, sluice__type_fn type, void *user,
                                   sluice_error *err) {
     *out = (sluice__gguf_export){.model = model};
-    builder b = {out, type, user, err};
+    builder b = {out, type, user, -1, err};
     sluice_status st = sluice__gguf_choose_architecture(&out->arch, &model->config, err);
     if (st == SLUICE_OK) st = put_config(&b, &model->config);
     if (st == SLUICE_OK && model->config.layers[0].rope.type == SLUICE_ROPE_LLAMA3) st = add_frequencies(&b);

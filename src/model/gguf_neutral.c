@@ -53,26 +53,11 @@ static int64_t joined_rows(const sluice_config *c, int layer, sluice__slot slot,
     }
 }
 
-static bool is_mlp(sluice__slot slot) {
-    switch (slot) {
-    case SLUICE__SLOT_MLP_GATE:
-    case SLUICE__SLOT_MLP_UP:
-    case SLUICE__SLOT_MLP_DOWN:
-    case SLUICE__SLOT_EXPERT_GATE:
-    case SLUICE__SLOT_EXPERT_UP:
-    case SLUICE__SLOT_EXPERT_DOWN:
-    case SLUICE__SLOT_SHARED_GATE:
-    case SLUICE__SLOT_SHARED_UP:
-    case SLUICE__SLOT_SHARED_DOWN: return true;
-    default: return false;
-    }
-}
-
 bool sluice__gguf_neutral_tensor(sluice__neutral_tensor *out, const sluice_config *config, const char *arch, sluice__slot slot) {
     bool grouped = !strcmp(arch, "qwen3next");
     int layer = config->num_hidden_layers - 1;
     const char *name = grouped && slot == SLUICE__SLOT_DELTA_B ? "ssm_ba.weight" : sluice__gguf_slot_name(slot, arch);
-    *out = (sluice__neutral_tensor){.slot = slot, .typed = is_mlp(slot)};
+    *out = (sluice__neutral_tensor){.slot = slot};
     if (!name || !sluice__slot_in_layer(slot)) return false;
     out->ndim = sluice__slot_shape(config, layer, slot, out->shape);
     if (!out->ndim) return false;
@@ -149,4 +134,18 @@ bool sluice__gguf_is_neutral(const char *tensor, int block) {
     char prefix[32];
     int n = snprintf(prefix, sizeof prefix, "blk.%d.", block);
     return block >= 0 && !strncmp(tensor, prefix, (size_t)n);
+}
+
+static bool ends_with(const char *text, const char *tail) {
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && !strcmp(text + n - m, tail);
+}
+
+bool sluice__gguf_is_typed(const char *tensor, int ndim, int neutral_block) {
+    static const char *const exact[] = {"_norm.weight",      "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight",
+                                        "ssm_beta.weight",   "ssm_alpha.weight",    "ssm_ba.weight"};
+    if (ndim < 2 || !ends_with(tensor, ".weight")) return false;
+    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
+        if (ends_with(tensor, exact[i])) return false;
+    return !sluice__gguf_is_neutral(tensor, neutral_block) || strstr(tensor, ".ffn_");
 }

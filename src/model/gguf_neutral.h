@@ -20,8 +20,7 @@ typedef struct sluice__neutral_tensor {
     int ndim;
     int64_t shape[3];
     float fill;        /* every element */
-    sluice__slot slot; /* whose type it shares when `typed`; else it is F32 */
-    bool typed;
+    sluice__slot slot; /* whose type it shares unless it stays F32 */
 } sluice__neutral_tensor;
 /* The tensor that a slot stands for in the last layer of `config`; false when there is none, or it is part of another's. */
 bool sluice__gguf_neutral_tensor(sluice__neutral_tensor *out, const sluice_config *config, const char *arch, sluice__slot slot);
@@ -30,4 +29,7 @@ bool sluice__gguf_neutral_tensor(sluice__neutral_tensor *out, const sluice_confi
 sluice_status sluice__gguf_find_neutral(int *block, const sluice__gguf *g, sluice_error *err);
 /* Whether a tensor belongs to that block (-1: to none). */
 bool sluice__gguf_is_neutral(const char *tensor, int block);
+/* Whether a tensor of a file may have another type than F32: a matrix that is no router and none of the small ones of linear
+ * attention, and in the neutral block only the MLP. Biases of experts are vectors whatever their shape. */
+bool sluice__gguf_is_typed(const char *tensor, int ndim, int neutral_block);
 #endif

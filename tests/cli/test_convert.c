@@ -3,6 +3,8 @@
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "sluice/model.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,12 @@ static void overrides_by_name(void **state) {
     expect(0, "written", "model a.gguf --dtype Q8_0 --override attn_v=F16 --override 'ffn_.*=F32'");
     expect(2, "REGEX=TYPE", "model b.gguf --override nothing");
     expect(2, "Q9_9", "model b.gguf --override attn_v=Q9_9");
+    expect(2, "\"attn_x=F16\": matches no tensor", "model b.gguf --override attn_v=F16 --override attn_x=F16");
+    expect(2, "matches no tensor", "a.gguf b.gguf --override attn_x=F16");
+    expect(2, "matches no tensor", "model b --override attn_x=F16");
+    expect(2, "matches no tensor", "a.gguf b --override attn_x=F16");
+    assert_false(sluice__is_dir(in_dir("b")));
+    expect(0, "F16 x6", "a.gguf v.gguf --override 'attn_norm=F16'"); /* 3 of attn_v, 3 vectors, and without --dtype */
     assert_false(sluice__is_file(in_dir("b.gguf")));
 }
 
@@ -65,6 +73,51 @@ static void other_targets(void **state) {
     assert_true(lstat(in_dir("link.gguf"), &st) == 0 && S_ISLNK(st.st_mode));
 }
 
+static void endings_in_capitals(void **state) {
+    (void)state;
+    expect(0, "written", "model C.GGUF");
+    assert_true(sluice__is_file(in_dir("C.GGUF")));
+    expect(0, "written", "C.GGUF c2.Gguf --dtype F16");
+    expect(2, "--max-shard-size", "model D.GGUF --max-shard-size 1MB");
+}
+
+/* Nobody writes to the pipe: no command may wait for it. */
+static void pipes_are_refused(void **state) {
+    (void)state;
+    static const char *const commands[] = {"info", "generate -p a", "verify", "tokenize info", "convert p.gguf"};
+    assert_int_equal(mkfifo(in_dir("p.gguf"), 0666), 0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char command[1024], *output;
+        snprintf(command, sizeof command, "cd %s && timeout 10 %s %s p.gguf < /dev/null", dir, SLUICE_PROGRAM, commands[i]);
+        int code = test_run(command, &output);
+        if (code != 1 && code != 2) fail_msg("%s: status %d\n%s", commands[i], code, output);
+        assert_non_null(strstr(output, "p.gguf"));
+        free(output);
+    }
+}
+
+/* Each way says which tensors hold no numbers; values as such are kept. */
+static void values_that_are_no_numbers_are_named(void **state) {
+    (void)state;
+    static const char name[] = "layers.1.mlp.up_proj.weight";
+    sluice_model *m;
+    sluice_load_params load = sluice_load_params_default();
+    assert_ok(sluice_model_load(&m, in_dir("model"), &load, NULL));
+    for (int i = 0; i < sluice_model_num_tensors(m); i++) {
+        sluice_tensor_info t = sluice_model_tensor(m, i);
+        if (strstr(t.name, name)) ((float *)(uintptr_t)t.data)[3] = NAN;
+    }
+    assert_int_equal(mkdir(in_dir("bad"), 0777), 0);
+    assert_ok(sluice_model_save(m, in_dir("bad"), SLUICE_SAVE_AUTO, NULL));
+    sluice_model_free(m);
+    expect(0, "1 tensor has NaN or infinite values: blk.1.ffn_up.weight", "bad bad32.gguf");
+    expect(0, "1 tensor has NaN or infinite values: blk.1.ffn_up.weight", "bad32.gguf copy.gguf");
+    expect(0, "1 tensor has NaN or infinite values: blk.1.ffn_up.weight", "bad32.gguf bad16.gguf --dtype F16");
+    expect(0, name, "bad32.gguf bad32");
+    expect(0, name, "bad bad16 --dtype BF16");
+    expect(0, name, "bad badcopy");
+}
+
 static int copy_model(void **state) {
     (void)state;
     char command[512], *output;
@@ -80,6 +133,9 @@ int main(void) {
         cmocka_unit_test(overrides_by_name),
         cmocka_unit_test(directories_with_content_stay),
         cmocka_unit_test(other_targets),
+        cmocka_unit_test(endings_in_capitals),
+        cmocka_unit_test(pipes_are_refused),
+        cmocka_unit_test(values_that_are_no_numbers_are_named),
     };
     return cmocka_run_group_tests(tests, copy_model, NULL);
 }

@@ -284,6 +284,49 @@ static void gated_models_get_a_neutral_layer(void **state) {
     }
 }
 
+static sluice__dtype type_in(const sluice__gguf *g, const char *name) {
+    const sluice__gguf_tensor *t = sluice__gguf_find_tensor(g, name);
+    if (!t) fail_msg("%s is missing", name);
+    return t->dtype;
+}
+
+/* From a directory, and from the GGUF file of the same values: the same tensors with the same types and bytes. */
+static void both_ways_choose_alike(const char *model, const char *dtype, const char *const *exact) {
+    const char *dir = test_temp_dir();
+    sluice__gguf *a, *b;
+    convert(model, in(dir, "f32.gguf"), "F32", NULL);
+    convert(model, in(dir, "a.gguf"), dtype, NULL);
+    convert(in(dir, "f32.gguf"), in(dir, "b.gguf"), dtype, NULL);
+    assert_ok(sluice__gguf_open(&a, in(dir, "a.gguf"), NULL));
+    assert_ok(sluice__gguf_open(&b, in(dir, "b.gguf"), NULL));
+    assert_int_equal(sluice__gguf_num_tensors(a), sluice__gguf_num_tensors(b));
+    for (int i = 0; i < sluice__gguf_num_tensors(a); i++) {
+        const sluice__gguf_tensor *t = sluice__gguf_tensor_at(a, i), *u = sluice__gguf_find_tensor(b, t->name);
+        if (!u || t->dtype != u->dtype) fail_msg("%s to %s: %s differs", model, dtype, t->name);
+        assert_memory_equal(t->data, u->data, (size_t)sluice__dtype_bytes(t->dtype, t->count));
+    }
+    for (; *exact; exact++) assert_int_equal(type_in(b, *exact), SLUICE__F32);
+    sluice__gguf_close(a);
+    sluice__gguf_close(b);
+}
+
+static void gguf_to_gguf_keeps_the_same_exact(void **state) {
+    (void)state;
+    static const char *const types[] = {"F16", "BF16", "Q8_0", "Q4_0", "Q4_K"};
+    static const char *const biases[] = {"blk.0.ffn_down_exps.bias", "blk.0.ffn_gate_exps.bias", "blk.1.ffn_up_exps.bias",
+                                         "blk.0.ffn_gate_inp.weight", NULL};
+    static const char *const neutral[] = {"blk.2.attn_qkv.weight", "blk.2.attn_gate.weight", "blk.2.ssm_out.weight",
+                                          "blk.2.ssm_beta.weight", "blk.0.attn_norm.weight", NULL};
+    static const char *const linear[] = {"blk.0.ssm_ba.weight", "blk.0.ssm_conv1d.weight", NULL};
+    const char *dir = test_temp_dir();
+    make_gated(in(dir, "m"), "headwise");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        both_ways_choose_alike(in(dir, "m"), types[i], neutral);
+        if (test_reference("models/gpt_oss")) both_ways_choose_alike(test_reference("models/gpt_oss"), types[i], biases);
+        if (test_reference("models/qwen3_next")) both_ways_choose_alike(test_reference("models/qwen3_next"), types[i], linear);
+    }
+}
+
 /* Where a tensor's bytes lie in the file: the last one ends with it, but for padding to 32. */
 static size_t offset_of(const sluice__gguf *g, const char *name, size_t size) {
     const sluice__gguf_tensor *t = sluice__gguf_find_tensor(g, name), *last = t;
@@ -326,6 +369,7 @@ int main(void) {
         cmocka_unit_test(fp32_round_trips_are_exact),        cmocka_unit_test(types_lose_what_they_must),
         cmocka_unit_test(directories_change_type_and_shards), cmocka_unit_test(overrides_choose_types),
         cmocka_unit_test(what_cannot_be_written_is_refused), cmocka_unit_test(metadata_survive),
-        cmocka_unit_test(gated_models_get_a_neutral_layer),  cmocka_unit_test(a_false_neutral_layer_is_refused)};
+        cmocka_unit_test(gated_models_get_a_neutral_layer),  cmocka_unit_test(a_false_neutral_layer_is_refused),
+        cmocka_unit_test(gguf_to_gguf_keeps_the_same_exact)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
