@@ -181,6 +181,7 @@ static const char *idle_option(const options *o, int kind) {
                {"--prefill", INFER, o->infer.prefill != d.prefill},
                {"--decode", INFER, o->infer.decode != d.decode},
                {"--depth", INFER, o->infer.depth != d.depth},
+               {"--parallel", INFER, o->infer.parallel != d.parallel},
                {"--repeat", INFER | TOKENIZE, o->infer.repeat != d.repeat}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].given && !(all[i].kinds >> kind & 1)) return all[i].name;

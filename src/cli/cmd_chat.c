@@ -2,6 +2,7 @@
 /* sluice chat: a conversation on the terminal, or one that a script drives through --prompt or standard input. */
 #include "cli/sampling.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "sluice/chat.h"
 #include <stdio.h>
@@ -71,9 +72,15 @@ static sluice_status answer(talk *t, sluice_error *err) {
     return ferror(stdout) ? sluice__fail(err, SLUICE_ERR_IO, "cannot write to standard output") : SLUICE_OK;
 }
 
-static sluice_status say(talk *t, const char *text, sluice_error *err) {
-    SLUICE__TRY(sluice_chat_add(t->chat, "user", text, err));
-    sluice_status st = answer(t, err);
+static sluice_status say(talk *t, const char *text, size_t size, sluice_error *err) {
+    json_t *message = json_pack("{s:s, s:s%}", "role", "user", "content", text, size);
+    char *one = message ? json_dumps(message, JSON_COMPACT) : NULL;
+    json_decref(message);
+    if (!one) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a message: the text has to be UTF-8");
+    sluice_status st = sluice_chat_add_json(t->chat, one, err);
+    free(one);
+    if (st != SLUICE_OK) return st;
+    st = answer(t, err);
     if (st != SLUICE_OK) sluice_chat_undo(t->chat);
     return st;
 }
@@ -117,7 +124,7 @@ static bool command(talk *t, char *line) {
 }
 
 /* A line, or several that end with a backslash, without the last newline; NULL at the end of input. */
-static char *read_turn(bool prompt) {
+static char *read_turn(bool prompt, size_t *length) {
     char *turn = NULL, *line = NULL;
     size_t size = 0, room = 0;
     for (;;) {
@@ -137,19 +144,21 @@ static char *read_turn(bool prompt) {
         if (!more) break;
     }
     free(line);
+    *length = size;
     return turn;
 }
 
 static sluice_status converse(talk *t) {
     if (!t->o->common.quiet) fputs(COMMANDS, stderr);
-    for (char *turn; (turn = read_turn(true)); free(turn)) {
+    size_t size;
+    for (char *turn; (turn = read_turn(true, &size)); free(turn)) {
         sluice_error err = {0};
-        if (!*turn) continue;
+        if (!size) continue;
         if (*turn == '/' && !command(t, turn)) {
             free(turn);
             break;
         }
-        if (*turn != '/' && say(t, turn, &err) != SLUICE_OK) fprintf(stderr, "%s\n", err.message);
+        if (*turn != '/' && say(t, turn, size, &err) != SLUICE_OK) fprintf(stderr, "%s\n", err.message);
         if (ferror(stdout)) {
             free(turn);
             break;
@@ -166,7 +175,7 @@ static sluice_status say_all_of_stdin(talk *t, sluice_error *err) {
     while (text.size > 0 && text.data[text.size - 1] == '\n') text.data[--text.size] = '\0';
     if (st == SLUICE_OK && !text.size)
         st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "standard input is empty; give --prompt, or talk on a terminal");
-    if (st == SLUICE_OK) st = say(t, text.data, err);
+    if (st == SLUICE_OK) st = say(t, text.data, text.size, err);
     sluice__strbuf_free(&text);
     return st;
 }
@@ -175,7 +184,8 @@ static sluice_status say_all_of_stdin(talk *t, sluice_error *err) {
 static sluice_status recite(talk *t, sluice_error *err) {
     if (!t->o->prompts && t->messages) return answer(t, err);
     if (!t->o->prompts) return say_all_of_stdin(t, err);
-    for (int i = 0; t->o->prompts[i] && !cli_stop_requested(NULL); i++) SLUICE__TRY(say(t, t->o->prompts[i], err));
+    for (int i = 0; t->o->prompts[i] && !cli_stop_requested(NULL); i++)
+        SLUICE__TRY(say(t, t->o->prompts[i], strlen(t->o->prompts[i]), err));
     return SLUICE_OK;
 }
 
@@ -183,14 +193,17 @@ static sluice_status recite(talk *t, sluice_error *err) {
 
 static sluice_status read_json(char **out, const char *path, sluice_error *err) {
     size_t size;
-    return path ? sluice__read_file(out, &size, path, MAX_FILE, err) : SLUICE_OK;
+    if (!path) return SLUICE_OK;
+    SLUICE__TRY(sluice__read_file(out, &size, path, MAX_FILE, err));
+    if (!memchr(*out, 0, size)) return SLUICE_OK; /* the escape \u0000 is fine; the byte would end the text here */
+    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: a byte 0, which JSON does not have", path);
 }
 
 /* --variables and --thinking in one object. */
 static sluice_status make_variables(talk *t, sluice_error *err) {
     const options *o = t->o;
     json_error_t je;
-    json_t *all = o->variables ? json_loads(o->variables, 0, &je) : json_object();
+    json_t *all = o->variables ? json_loads(o->variables, JSON_ALLOW_NUL, &je) : json_object();
     if (!json_is_object(all)) {
         json_decref(all);
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "--variables: expected a JSON object");
@@ -219,13 +232,20 @@ static sluice_status load_template(talk *t, const char *path, sluice_error *err)
     return SLUICE_OK;
 }
 
+/* --messages; an empty list without it. */
+static sluice_status parse_messages(json_t **list, const talk *t, sluice_error *err) {
+    json_error_t je = {.text = "it is no list"};
+    *list = t->messages ? json_loads(t->messages, JSON_ALLOW_NUL, &je) : json_array();
+    if (json_is_array(*list)) return SLUICE_OK;
+    json_decref(*list);
+    *list = NULL;
+    return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: expected a JSON list of messages: %s", t->o->messages, je.text);
+}
+
 static sluice_status add_messages(talk *t, sluice_error *err) {
-    if (!t->messages) return SLUICE_OK;
-    json_error_t je;
-    json_t *list = json_loads(t->messages, 0, &je);
-    sluice_status st = json_is_array(list) ? SLUICE_OK
-                                           : sluice__fail(err, SLUICE_ERR_FORMAT,
-                                                          "%s: expected a JSON list of messages", t->o->messages);
+    json_t *list;
+    SLUICE__TRY(parse_messages(&list, t, err));
+    sluice_status st = SLUICE_OK;
     for (size_t i = 0; st == SLUICE_OK && i < json_array_size(list); i++) {
         char *one = json_dumps(json_array_get(list, i), JSON_COMPACT | JSON_ENCODE_ANY);
         st = one ? sluice_chat_add_json(t->chat, one, err) : sluice__no_memory(err, 0, "a message");
@@ -265,8 +285,9 @@ static int print_json(const talk *t) {
     sluice_text text = {0};
     sluice_error err = {0};
     json_t *messages = NULL;
-    if (sluice_chat_messages(t->chat, &text, &err) == SLUICE_OK) messages = json_loads(text.data, 0, NULL);
-    json_t *out = json_pack("{s:o, s:O}", "messages", messages ? messages : json_array(), "turns", t->turns);
+    if (sluice_chat_messages(t->chat, &text, &err) == SLUICE_OK) sluice__json_parse(&messages, text.data, text.size, "messages", &err);
+    if (!messages) return cli_fail("chat", &err);
+    json_t *out = json_pack("{s:o, s:O}", "messages", messages, "turns", t->turns);
     int bad = !out || json_dumpf(out, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) != 0 || putchar('\n') == EOF;
     json_decref(out);
     sluice_text_free(&text);
@@ -285,19 +306,19 @@ static sluice_status talk_with(talk *t, const char *path, const sluice_model *mo
 
 /* --print-prompt: no weights are needed. */
 static sluice_status print_prompt(talk *t, sluice_error *err) {
-    json_t *list = json_array();
+    json_t *list = json_array(), *given;
     sluice_chat_render_params p = sluice_chat_render_params_default();
     sluice_text out = {0};
     p.tools = t->tools;
     p.variables = t->variables;
+    sluice_status st = parse_messages(&given, t, err);
     if (t->o->system) json_array_append_new(list, json_pack("{s:s, s:s}", "role", "system", "content", t->o->system));
-    json_t *given = t->messages ? json_loads(t->messages, 0, NULL) : NULL;
-    if (json_is_array(given)) json_array_extend(list, given);
+    json_array_extend(list, given);
     for (int i = 0; t->o->prompts && t->o->prompts[i]; i++)
         json_array_append_new(list, json_pack("{s:s, s:s}", "role", "user", "content", t->o->prompts[i]));
     char *text = json_dumps(list, JSON_COMPACT);
-    sluice_status st =
-        text ? sluice_chat_render(t->chat_template, text, &p, &out, err) : sluice__no_memory(err, 0, "messages");
+    if (st == SLUICE_OK)
+        st = text ? sluice_chat_render(t->chat_template, text, &p, &out, err) : sluice__no_memory(err, 0, "messages");
     if (st == SLUICE_OK) fwrite(out.data, 1, out.size, stdout);
     free(text);
     json_decref(given);

@@ -158,6 +158,9 @@ static sluice_status share_prompt(job *j, int slot, const sluice_ids *ids, doubl
     sluice_session *s = j->session;
     int64_t kept, n = (int64_t)ids->count - 1;
     double start = sluice__now();
+    if (n >= sluice_session_capacity(s))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the prompt: found %lld tokens, expected 1..%d (the context has %d places)",
+                            (long long)n + 1, sluice_session_capacity(s), sluice_session_capacity(s));
     sluice_status st = sluice_session_select(s, j->together, err);
     if (st == SLUICE_OK) st = sluice_session_reuse(s, ids->data, n + 1, &kept, err);
     if (st == SLUICE_OK && kept < n) st = sluice_session_eval(s, ids->data + kept, n - kept, NULL, err);
@@ -279,6 +282,11 @@ static sluice_status generate(const options *o, const char *path, const sluice_m
                           o->num_return_sequences);
         goto out;
     }
+    if (o->logprobs > config->vocab_size) {
+        st = sluice__fail(err, SLUICE_ERR_ARGUMENT, "--logprobs: found %d, expected 0..%d, the size of the vocabulary", o->logprobs,
+                          config->vocab_size);
+        goto out;
+    }
     j.params.num_logprobs = o->logprobs > 0 ? o->logprobs : 0;
     cli_session_params(&o->sampling, config, &sp);
     SLUICE__TRY_GOTO(encode_prompts(&j, config, err), out);
@@ -305,8 +313,8 @@ static int check_options(const options *o) {
     if (o->parallel < 1 || o->parallel > MOST_TOGETHER)
         return cli_usage("generate", "--parallel: found %d, expected 1..%d", o->parallel, MOST_TOGETHER);
     bool logprobs = o->logprobs != CLI_UNSET_INT;
-    if (logprobs && (o->logprobs < 0 || o->logprobs > 1000))
-        return cli_usage("generate", "--logprobs: found %d, expected 0..1000", o->logprobs);
+    if (logprobs && o->logprobs < 0)
+        return cli_usage("generate", "--logprobs: found %d, expected 0..the size of the vocabulary", o->logprobs);
     if (logprobs && !o->common.json) return cli_usage("generate", "--logprobs is shown with --json only");
     return CLI_OK;
 }

@@ -68,7 +68,7 @@ static void add_router(curves *c, const json_t *line) {
 }
 
 static sluice_status add_line(curves *c, const char *text, size_t size, sluice_error *err) {
-    json_t *line = json_loadb(text, size, 0, NULL);
+    json_t *line = json_loadb(text, size, JSON_ALLOW_NUL, NULL);
     const char *type = json_string_value(json_object_get(line, "type"));
     sluice_status st = SLUICE_OK;
     if (type && !strcmp(type, "train"))

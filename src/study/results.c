@@ -88,7 +88,7 @@ static sluice_status arm(json_t **out, const sluice__recipe *recipe, const sluic
     double tokens = (double)sluice__batches_before(&batches, p.max_steps) * (double)p.seq_len;
     *out =
         json_pack("{s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:f, s:o, s:o, s:o}", "name", a->name, "label", a->label, "gate",
-                  gate(&config.layers[0].gate), "config", json_loads(full, 0, NULL), "data_set", m->entry_of_arm[index],
+                  gate(&config.layers[0].gate), "config", json_loads(full, JSON_ALLOW_NUL, NULL), "data_set", m->entry_of_arm[index],
                   "parameters", (json_int_t)sluice_config_num_parameters(&config), "gate_parameters",
                   (json_int_t)sluice_config_num_gate_parameters(&config), "forward_flops_per_token", flops,
                   "train_flops", p.max_steps > 0 ? json_real(3 * flops * tokens) : json_null(), "options", options(&p),

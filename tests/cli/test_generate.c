@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program around a tiny model: values that are refused, and results that cannot be written. */
 #include "support/test_support.h"
+#include "base/file.h"
 #include "sluice/model.h"
 #include "sluice/tokenizer.h"
 #include <stdio.h>
@@ -94,6 +95,52 @@ static void a_failed_prompt_prints_nothing(void **state) {
     free(output);
 }
 
+/* Alone or with others, a prompt that is too long is told the same way. */
+static void the_prompt_has_to_fit(void **state) {
+    (void)state;
+    run("generate -q -p 'zqxzqxzqxzqx' --context 9", "", 1, "the prompt: found 12 tokens, expected 1..9 (the context has 9 places");
+    run("generate -q -p 'zqxzqxzqxzqx' --context 9 --temperature 1 --num-return-sequences 3", "", 1,
+        "the prompt: found 12 tokens, expected 1..9 (the context has 9 places");
+    run("generate -q -p 'zqxzqxzqx' --context 9 --temperature 1 --num-return-sequences 2", "", 0, "zqx");
+}
+
+static void logprobs_reach_the_vocabulary(void **state) {
+    (void)state;
+    run("generate -q -p cat -n 1 --json --logprobs 300", "", 0, "\"logprobs\"");
+    run("generate -q -p cat -n 1 --json --logprobs 301", "", 1, "--logprobs: found 301, expected 0..300");
+    run("generate -q -p cat -n 1 --json --logprobs -1", "", 2, "--logprobs: found -1");
+}
+
+static void write_text(const char *name, const char *text, size_t size) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", model_dir, name);
+    assert_ok(sluice__write_file(path, text, size, NULL));
+}
+
+/* The character NUL is one like others: shown, rendered, passed on; a byte 0 in a JSON file is refused. */
+static void nul_is_kept_in_conversations(void **state) {
+    (void)state;
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"left\\u0000right\"}]";
+    write_text("chat_template.jinja", "{% for m in messages %}<{{ m.content }}>{% endfor %}", 52);
+    write_text("m.json", messages, strlen(messages));
+    write_text("zero.json", "[]\0[]", 5);
+    write_text("text.txt", "left\0right\n", 11);
+    char behind[600];
+    snprintf(behind, sizeof behind, "--print-prompt --messages %s/m.json | tr '\\000' '@'", model_dir);
+    run("chat -q", behind, 0, "<left@right>");
+    snprintf(behind, sizeof behind, "--json -n 2 --messages %s/m.json", model_dir);
+    run("chat -q", behind, 0, "\"content\": \"left\\u0000right\"");
+    snprintf(behind, sizeof behind, "--json -n 2 < %s/text.txt", model_dir);
+    run("chat -q", behind, 0, "\"content\": \"left\\u0000right\"");
+    snprintf(behind, sizeof behind, "--print-prompt --messages %s/zero.json", model_dir);
+    run("chat -q", behind, 1, "zero.json: a byte 0");
+    snprintf(behind, sizeof behind, "--print-prompt --messages %s/text.txt", model_dir);
+    run("chat -q", behind, 1, "text.txt");
+    snprintf(behind, sizeof behind, "--print-prompt --messages %s/config.json", model_dir);
+    run("chat -q", behind, 1, "config.json: expected a JSON list of messages");
+    run("chat -q", "--print-prompt -p a --variables '{\"x\": \"\\u0000\"}'", 0, "<a>");
+}
+
 static void results_that_cannot_be_written_are_failures(void **state) {
     (void)state;
     run("generate -q -p cat -n 5", ">/dev/full", 1, NULL);
@@ -108,6 +155,9 @@ int main(void) {
         cmocka_unit_test(text_is_generated_and_json_counts_it),
         cmocka_unit_test(weights_can_be_widened),
         cmocka_unit_test(a_failed_prompt_prints_nothing),
+        cmocka_unit_test(the_prompt_has_to_fit),
+        cmocka_unit_test(logprobs_reach_the_vocabulary),
+        cmocka_unit_test(nul_is_kept_in_conversations),
         cmocka_unit_test(results_that_cannot_be_written_are_failures),
     };
     return cmocka_run_group_tests(tests, write_model, NULL);

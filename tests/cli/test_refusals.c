@@ -21,7 +21,7 @@ static void ranges_are_kept(void **state) {
     refused("chat x --cpu z80", "sluice chat: --cpu:");
     refused("train --text x --output-dir y --threads 5000", "sluice train: --threads: found 5000");
     refused("tokenize encode --tokenizer x --threads -3", "sluice tokenize encode: --threads: found -3");
-    refused("generate x --json --logprobs -1", "--logprobs: found -1, expected 0..1000");
+    refused("generate x --json --logprobs -1", "--logprobs: found -1, expected 0..the size of the vocabulary");
     refused("generate x --context 0", "--context: found 0");
     refused("chat x -c -5", "--context: found -5");
     refused("generate x --max-new-tokens 0", "--max-new-tokens: found 0");
@@ -48,6 +48,9 @@ static void options_without_effect_are_errors(void **state) {
     refused("chat x --load a --system b", "--system has no effect with --load");
     refused("bench kernels --shape 124M:4x64", "--shape has no effect on bench kernels");
     refused("bench train --prefill 5", "--prefill has no effect on bench train");
+    refused("bench train --parallel 2", "--parallel has no effect on bench train");
+    refused("bench kernels --parallel 2", "--parallel has no effect on bench kernels");
+    refused("bench tokenize a b --parallel 2", "--parallel has no effect on bench tokenize");
     refused("train --text x --output-dir y --optim lion --adam-beta1 0.8", "adam_beta1: found 0.8, which has no effect with optim lion");
     refused("train --text x --output-dir y --muon-ns-steps 3", "muon_ns_steps: found 3, which has no effect with optim adamw");
     refused("train --text x --output-dir y --lr-scheduler-type constant --min-lr 1e-5",
