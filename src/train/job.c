@@ -107,6 +107,35 @@ static sluice_status train_tokenizer(job *j, sluice_error *err) {
     return SLUICE_OK;
 }
 
+/* The name that the run of a checkpoint recorded. */
+static sluice_status recorded_tokenizer(char *name, const char *checkpoint, sluice_error *err) {
+    sluice_train_params before;
+    char *options = NULL;
+    sluice_status st = sluice_train_read_checkpoint(&before, &options, checkpoint, err);
+    sluice__free(options);
+    if (st == SLUICE_OK) memcpy(name, before.tokenizer_name, sizeof before.tokenizer_name);
+    return st;
+}
+
+/* A run keeps its tokenizer: one that is named beside the checkpoint's must be the same. What the run itself recorded may be
+ * gone by now. */
+static sluice_status check_named_tokenizer(const job *j, sluice_error *err) {
+    const char *name = j->params.tokenizer_name;
+    char recorded[SLUICE_TRAIN_PATH];
+    sluice_tokenizer *named;
+    if (!*name || !has_tokenizer(j->resume_path)) return SLUICE_OK;
+    SLUICE__TRY(recorded_tokenizer(recorded, j->resume_path, err));
+    if (!strcmp(name, recorded) && !sluice__is_file(name) && !has_tokenizer(name)) return SLUICE_OK;
+    sluice_status st = sluice_tokenizer_load(&named, name, err);
+    if (st != SLUICE_OK) return sluice__fail_in(err, st, "tokenizer_name");
+    bool same = sluice_tokenizer_hash(named) == sluice_tokenizer_hash(j->tokenizer);
+    sluice_tokenizer_free(named);
+    if (same) return SLUICE_OK;
+    return sluice__fail(err, SLUICE_ERR_CONFIG,
+                        "tokenizer_name: %s is another tokenizer than that of the run, which is in %s; give that one, or start a new run",
+                        name, j->resume_path);
+}
+
 /* In this order: the checkpoint's, the one that is named, the model's, a new one. Shards alone need none. */
 static sluice_status find_tokenizer(job *j, sluice_error *err) {
     const sluice_train_params *p = &j->params;
@@ -120,7 +149,7 @@ static sluice_status find_tokenizer(job *j, sluice_error *err) {
     if (!from) return j->texts.count ? train_tokenizer(j, err) : SLUICE_OK;
     SLUICE__TRY(sluice_tokenizer_load(&j->tokenizer, from, err));
     sluice__log(SLUICE_LOG_INFO, "tokenizer: %d tokens, from %s", sluice_tokenizer_vocab_size(j->tokenizer), from);
-    return SLUICE_OK;
+    return check_named_tokenizer(j, err);
 }
 
 /* ---- model ---- */
@@ -166,7 +195,7 @@ static sluice_status find_config(job *j, sluice_error *err) {
                                 needed - 1, p->model_name_or_path, j->config.vocab_size);
     } else {
         if (j->tokenizer) SLUICE__TRY(sluice_train_add_token_ids(&j->options, j->tokenizer, err));
-        if (p->match_parameters && !j->resume_path) SLUICE__TRY(sluice__match_parameters(&j->options, p, needed, err));
+        if (p->match_parameters) SLUICE__TRY(sluice__match_parameters(&j->options, p, needed, err));
         j->params.match_parameters = false; /* done: the run's own options say the width */
         SLUICE__TRY(sluice_train_model_config(&j->config, NULL, p, j->options, needed, err));
         j->has_config = true;

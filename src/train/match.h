@@ -13,6 +13,7 @@ sluice_status sluice__solve_width(int64_t *width, int64_t multiple, int64_t targ
                                   void *user, sluice_error *err);
 
 /* match_parameters of training: sets the width of the MLP (or of the experts) in *model_options such that the model with its gate
- * has as many parameters as it would have without. */
+ * has as many parameters as it would have without, and logs what was reached. Where p continues the run in its output_dir and the
+ * width is the one of that run, it is the result of matching already and stays. */
 sluice_status sluice__match_parameters(char **model_options, const sluice_train_params *p, int vocab_size, sluice_error *err);
 #endif
