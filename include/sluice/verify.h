@@ -20,7 +20,8 @@ extern "C" {
 
 typedef struct sluice_verify_params {
     const char *reference; /* directory with the recorded results of a forward case; NULL (default) = the model's own */
-    double tolerance; /* replaces the limit of every comparison; negative (default) = 3e-4 for models; for training 5e-5 on
+    double tolerance; /* replaces the limit of every comparison but counts, where a recorded token passes when its logit lies at
+                         most twice this below the largest; negative (default) = 3e-4 for models; for training 5e-5 on
                          logits, 1e-5 on the loss, 3e-5 on gradients, 5e-5, 2e-4 and 1e-3 on losses, gradient norms
                          and final tensors of the steps */
     const char *dump_path; /* what was computed, under the golden's names; of golden.<label>.safetensors into the
