@@ -48,15 +48,23 @@ static sluice_status wrong_shape(const sluice__loader *l, const sluice__store_te
                         found, want, why);
 }
 
+/* Every type that weights are read from. */
+static sluice_status refuse_type(const sluice__store_tensor *t, sluice_error *err) {
+    char names[256] = "";
+    size_t n = 0;
+    for (int d = 0; d < SLUICE__DTYPES; d++)
+        if (sluice__dtype_is_weight((sluice__dtype)d) && n + 16 < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%.10s", n ? ", " : "", sluice__dtype_name((sluice__dtype)d));
+    return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
+                        "%s: tensor %s: dtype %s is not supported (packed or quantised weights?), expected one of %s", t->file,
+                        t->name, sluice__dtype_name(t->dtype), names);
+}
+
 static sluice_status check_tensor(const sluice__loader *l, const sluice__store_tensor *t, const sluice__transfer *x,
                                   const sluice__file_view *v, sluice_error *err) {
     bool same = t->ndim == v->ndim;
     for (int i = 0; i < v->ndim && same; i++) same = t->shape[i] == v->shape[i];
-    if (!sluice__dtype_is_weight(t->dtype))
-        return sluice__fail(err, SLUICE_ERR_UNSUPPORTED,
-                            "%s: tensor %s: dtype %s is not supported (packed or quantised weights?), "
-                            "expected F32, F16, BF16 or F64",
-                            t->file, t->name, sluice__dtype_name(t->dtype));
+    if (!sluice__dtype_is_weight(t->dtype)) return refuse_type(t, err);
     return same ? SLUICE_OK : wrong_shape(l, t, x, v->shape, v->ndim, err);
 }
 

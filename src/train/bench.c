@@ -298,9 +298,9 @@ static sluice_status parse(const sluice_bench_train_params *p, const shape **s, 
     if (!p->optim || (strcmp(p->optim, "adamw") && strcmp(p->optim, "muon")))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "optim: found \"%s\", expected adamw or muon",
                             p->optim ? p->optim : "");
-    if (p->steps < 1 || p->steps > 100000 || p->warmup < 0)
-        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "steps: found %d (warmup %d), expected at least 1 (0)", p->steps,
-                            p->warmup);
+    if (p->steps < 1 || p->steps > 100000)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "steps: found %d, expected 1 to 100000", p->steps);
+    if (p->warmup < 0) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "warmup: found %d, expected at least 0", p->warmup);
     return check_memory(r, *count, *s, *batch, *seq_len, err);
 }
 

@@ -7,11 +7,13 @@
 #include "train/checkpoint.h"
 #include "train/options.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What a checkpoint says about its run. */
 typedef struct source {
     int64_t step;
+    sluice_train_params before;
     sluice__schedule schedule;
 } source;
 
@@ -30,13 +32,12 @@ static sluice_status read_params(sluice_train_params *out, const sluice__json *i
 }
 
 static sluice_status read_source(source *out, const sluice__json *in, sluice_error *err) {
-    sluice_train_params before;
     sluice__json data = sluice__json_get(in, "dataset");
     int64_t windows;
     SLUICE__TRY(sluice__json_int(in, "step", true, 1, INT64_MAX, &out->step, err));
     SLUICE__TRY(sluice__json_int(&data, "train_windows", true, 1, INT64_MAX, &windows, err));
-    SLUICE__TRY(read_params(&before, in, err));
-    return sluice__train_schedule(&out->schedule, &before, windows, err);
+    SLUICE__TRY(read_params(&out->before, in, err));
+    return sluice__train_schedule(&out->schedule, &out->before, windows, err);
 }
 
 static sluice_status load_state(json_t **root, char **path, const char *dir, sluice_error *err) {
@@ -81,8 +82,40 @@ static sluice_status check_stable(const source *s, const char *dir, sluice_error
     return SLUICE_OK;
 }
 
+static int64_t decay_of(const sluice_train_params *p, const source *s) {
+    return p->num_decay_steps > 0 ? p->num_decay_steps : s->step >= 4 ? s->step / 4 : 1; /* a fifth of all */
+}
+
+static sluice_status overridden(const sluice_train_params *p, const char *option, const char *why, sluice_error *err) {
+    char given[64];
+    sluice_train_option_value(p, sluice__train_option_find(option), given, sizeof given);
+    return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: found %s, which has no effect with decay_from %s: %s", option, given,
+                        p->decay_from, why);
+}
+
+/* What the branch decides itself may be given as the run had it, at its default, or as it will be. */
+static sluice_status check_course(const sluice_train_params *p, const source *s, sluice_error *err) {
+    const sluice_train_params *b = &s->before, usual = sluice_train_params_default();
+    int64_t decay = decay_of(p, s), last = s->step + decay;
+    char why[160];
+    snprintf(why, sizeof why, "the branch ends with update %" PRId64 ", its checkpoint's %" PRId64 " and num_decay_steps %" PRId64,
+             last, s->step, decay);
+    if (p->max_steps != usual.max_steps && p->max_steps != b->max_steps && p->max_steps != last)
+        return overridden(p, "max_steps", why, err);
+    if (p->num_train_epochs != usual.num_train_epochs && p->num_train_epochs != b->num_train_epochs)
+        return overridden(p, "num_train_epochs", why, err);
+    if (p->warmup_steps != usual.warmup_steps && p->warmup_steps != b->warmup_steps && p->warmup_steps != s->schedule.warmup)
+        return overridden(p, "warmup_steps", "the warm-up is past", err);
+    if (p->warmup_ratio != 0 && p->warmup_ratio != usual.warmup_ratio && p->warmup_ratio != b->warmup_ratio)
+        return overridden(p, "warmup_ratio", "the warm-up is past", err);
+    if (p->lr_scheduler_type != b->lr_scheduler_type && p->lr_scheduler_type != SLUICE_LR_WSD &&
+        p->lr_scheduler_type != SLUICE_LR_WARMUP_STABLE_DECAY)
+        return overridden(p, "lr_scheduler_type", "a branch is a warmup_stable_decay", err);
+    return SLUICE_OK;
+}
+
 static void plan_branch(sluice_train_params *p, const source *s) {
-    int64_t decay = p->num_decay_steps > 0 ? p->num_decay_steps : s->step >= 4 ? s->step / 4 : 1; /* a fifth of all */
+    int64_t decay = decay_of(p, s);
     p->lr_scheduler_type = SLUICE_LR_WSD;
     p->num_decay_steps = decay;
     p->max_steps = s->step + decay;
@@ -103,6 +136,7 @@ sluice_status sluice__branch(sluice_train_params *p, sluice_error *err) {
     if (p->overwrite_output_dir)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "overwrite_output_dir: decay_from begins a run in a directory of its own");
+    if (p->match_parameters) return overridden(p, "match_parameters", "the branch has the model of its checkpoint", err);
     if (*p->resume_from_checkpoint) {
         int64_t newest;
         SLUICE__TRY(sluice__checkpoint_newest(p->output_dir, &newest, err));
@@ -110,6 +144,7 @@ sluice_status sluice__branch(sluice_train_params *p, sluice_error *err) {
     }
     SLUICE__TRY(open_source(&s, p->decay_from, err));
     SLUICE__TRY(check_stable(&s, p->decay_from, err));
+    SLUICE__TRY(check_course(p, &s, err));
     plan_branch(p, &s);
     return SLUICE_OK;
 }

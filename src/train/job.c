@@ -200,6 +200,7 @@ static sluice_status find_config(job *j, sluice_error *err) {
         SLUICE__TRY(sluice_train_model_config(&j->config, NULL, p, j->options, needed, err));
         j->has_config = true;
     }
+    SLUICE__TRY(sluice__model_check_effect(&j->config, j->options, p, err));
     if (p->seq_len > j->config.max_position_embeddings)
         sluice__log(SLUICE_LOG_WARNING, "seq_len %" PRId64 " is more than the model's max_position_embeddings %d",
                     p->seq_len, j->config.max_position_embeddings);
@@ -258,12 +259,12 @@ static void warn_of_disk(const job *j, const sluice_train_plan *m) {
 static sluice_status prepare(sluice_train_result *out, job *j, sluice_error *err) {
     SLUICE__TRY(sluice_train_params_check(&j->params, err));
     SLUICE__TRY(sluice__check_output_dir(&j->params, err));
-    bool inherits = *j->params.resume_from_checkpoint || *j->params.decay_from; /* options of a run that took them */
-    if (!inherits) SLUICE__TRY(sluice__train_check_effect(&j->params, err));
     SLUICE__TRY(sluice__branch(&j->params, err));
     SLUICE__TRY(sluice__resume_path(&j->resume_path, &j->params, err));
     if (j->resume_path && !sluice__is_dir(j->resume_path))
         return sluice__fail(err, SLUICE_ERR_IO, "resume_from_checkpoint: %s: no such directory", j->resume_path);
+    bool inherits = j->resume_path || (*j->params.resume_from_checkpoint && sluice__holds_run(j->params.output_dir));
+    if (!inherits) SLUICE__TRY(sluice__train_check_effect(&j->params, err)); /* options of a run were taken by it */
     SLUICE__TRY(check_family(j, err));
     SLUICE__TRY(read_texts(j, err));
     SLUICE__TRY(poll_stop(j, err));

@@ -74,6 +74,29 @@ static bool same_value(const sluice_option *o, const json_t *want, const json_t 
     return share ? fabs(a - b) < 0.1 : fabs(a - b) <= 1e-6 * fabs(a);
 }
 
+/* Options that say how experts are. */
+static bool is_of_experts(const char *key) {
+    static const char *const keys[] = {"num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "num_shared_experts",
+                                       "shared_expert_gate"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(keys[i], key)) return true;
+    return false;
+}
+
+static sluice_status not_followed(const char *key, const json_t *want, const json_t *is, const char *model_type,
+                                  sluice_error *err) {
+    char *a = json_dumps(want, JSON_ENCODE_ANY), *b = json_dumps(json_object_get(is, key), JSON_ENCODE_ANY);
+    bool idle = is_of_experts(key) && !json_integer_value(json_object_get(is, "num_experts"));
+    sluice_status st =
+        idle ? sluice__fail(err, SLUICE_ERR_CONFIG, "%s: found %.60s, which has no effect with num_experts 0", key, a ? a : "?")
+             : sluice__fail(err, SLUICE_ERR_CONFIG, "%s: found %.60s, but this model has %.60s (%s, gate_position %s)", key,
+                            a ? a : "?", b ? b : "?", model_type,
+                            json_string_value(json_object_get(is, "gate_position")));
+    free(a);
+    free(b);
+    return st;
+}
+
 /* What was asked for must be what the model is: a family may not know an option, or another option may silence it. */
 static sluice_status check_followed(const sluice_config *config, const json_t *asked, sluice_error *err) {
     json_t *is = sluice__config_to_json(config, &sluice__target_native);
@@ -84,12 +107,7 @@ static sluice_status check_followed(const sluice_config *config, const json_t *a
         sluice_option o = sluice_model_option(i);
         json_t *want = json_object_get(asked, o.name), *have = json_object_get(is, o.name);
         if (!want || !have || same_value(&o, want, have)) continue;
-        char *a = json_dumps(want, JSON_ENCODE_ANY), *b = json_dumps(have, JSON_ENCODE_ANY);
-        st = sluice__fail(err, SLUICE_ERR_CONFIG, "%s: found %.60s, but this model has %.60s (%s, gate_position %s)",
-                          o.name, a ? a : "?", b ? b : "?", config->model_type,
-                          json_string_value(json_object_get(is, "gate_position")));
-        free(a);
-        free(b);
+        st = not_followed(o.name, want, is, config->model_type, err);
     }
     json_decref(is);
     return st;

@@ -299,6 +299,11 @@ sluice_status sluice_train_params_check(const sluice_train_params *p, sluice_err
                             p->muon_learning_rate);
     sluice__batches batches;
     SLUICE__TRY(sluice__batches_of(&batches, p, err));
+    if (p->overwrite_output_dir && *p->resume_from_checkpoint)
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT,
+                            "overwrite_output_dir: found true, which contradicts resume_from_checkpoint %s: a run is continued or "
+                            "replaced",
+                            p->resume_from_checkpoint);
     if (p->keep_optimizer && !*p->model_name_or_path)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT,
                             "keep_optimizer: whose? give a checkpoint to continue from (model_name_or_path)");
@@ -376,21 +381,43 @@ static sluice_status differs(const option_row *r, const sluice_train_params *bef
                         r->public.name, a, b, why);
 }
 
+static int64_t first_change(const sluice__schedule *before, const sluice__schedule *now, int64_t steps) {
+    for (int64_t i = 1; i <= steps; i++)
+        if (sluice__lr_at(before, i) != sluice__lr_at(now, i)) return i;
+    return 0;
+}
+
+/* Whether the past stays as it was when this option alone is put back. */
+static bool is_to_blame(const option_row *r, const sluice__schedule *before, const sluice__schedule *now, int64_t steps) {
+    sluice__schedule s = *now;
+    switch (r->offset) {
+    case offsetof(sluice_train_params, learning_rate): s.max_lr = before->max_lr; break;
+    case offsetof(sluice_train_params, min_lr): s.min_lr = before->min_lr; break;
+    case offsetof(sluice_train_params, lr_scheduler_type): s.kind = before->kind; break;
+    case offsetof(sluice_train_params, decay_type): s.decay_shape = before->decay_shape; break;
+    case offsetof(sluice_train_params, num_decay_steps): s.decay = before->decay; break;
+    case offsetof(sluice_train_params, warmup_steps):
+    case offsetof(sluice_train_params, warmup_ratio): s.warmup = before->warmup; break;
+    default: s.total = before->total;
+    }
+    return !first_change(before, &s, steps);
+}
+
 sluice_status sluice__train_params_continue(const sluice_train_params *before, const sluice_train_params *now,
                                             const sluice__schedule *schedule_before,
                                             const sluice__schedule *schedule_now, int64_t steps, sluice_error *err) {
-    int64_t changed = 0;
-    for (int64_t i = 1; i <= steps && !changed; i++)
-        if (sluice__lr_at(schedule_before, i) != sluice__lr_at(schedule_now, i)) changed = i;
+    int64_t changed = first_change(schedule_before, schedule_now, steps);
+    const option_row *first = NULL, *blamed = NULL;
     for (int i = 0; i < NUM_ROWS; i++) {
         const option_row *r = &rows[i];
         if (r->resume == FREE || row_equal(r, before, now)) continue;
         if (r->resume == LOCKED) return differs(r, before, now, "; give it as before, or start a new run", err);
-        char why[128];
-        snprintf(why, sizeof why,
-                 ", which changes the learning rate of update %" PRId64 " of %" PRId64 " that were done", changed,
-                 steps);
-        if (changed) return differs(r, before, now, why, err);
+        if (!first) first = r;
+        if (changed && !blamed && is_to_blame(r, schedule_before, schedule_now, steps)) blamed = r;
     }
-    return SLUICE_OK;
+    if (!changed || !first) return SLUICE_OK;
+    char why[128];
+    snprintf(why, sizeof why, ", which changes the learning rate of update %" PRId64 " of %" PRId64 " that were done", changed,
+             steps);
+    return differs(blamed ? blamed : first, before, now, why, err);
 }

@@ -36,6 +36,10 @@ sluice_status sluice__model_options_followed(const sluice_config *config, const 
 
 /* Refuses an option, other than its default, that another one leaves without effect; names both (effect.c). */
 sluice_status sluice__train_check_effect(const sluice_train_params *p, sluice_error *err);
+/* The same for model options (and router_balance), by the model that they made. Options that are a whole configuration, as in the
+ * config.json of a run, ask for nothing. */
+sluice_status sluice__model_check_effect(const sluice_config *config, const char *model_options, const sluice_train_params *p,
+                                         sluice_error *err);
 
 /* Whether products are to have bf16 factors (dtype under either of its names), and the workspace that training takes. */
 bool sluice__train_in_bf16(const sluice_train_params *p);

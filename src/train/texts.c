@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "model/utf8.h"
+#include "train/text_files.h"
 #include "train/text_source.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -98,6 +99,19 @@ static sluice_status read_all(sluice__texts *out, sluice__text_source *source, i
         note_invalid(bad, &piece);
         SLUICE__TRY(add_document(out, piece.data, piece.size, err));
     }
+}
+
+bool sluice__texts_have(const char *list, bool jsonl) {
+    static const size_t bytes = MOST_PATHS * sizeof(char *) + SLUICE_TRAIN_LIST;
+    const char **paths = sluice__calloc(1, bytes, SLUICE__MEM_OTHER);
+    if (!paths) return true;
+    int n = list_paths(paths, (char *)(paths + MOST_PATHS), list);
+    sluice__text_files files = {0};
+    bool found = n > 0 && sluice__text_files_list(&files, paths, n, SLUICE_TEXT_AUTO, NULL) != SLUICE_OK;
+    for (int i = 0; i < files.count && !found; i++) found = files.at[i].jsonl == jsonl;
+    sluice__text_files_free(&files);
+    sluice__free((void *)paths);
+    return found;
 }
 
 static sluice_text_params text_params(const sluice_train_params *p) {

@@ -19,6 +19,8 @@ typedef struct sluice__texts {
  * `option`. Bytes that are not UTF-8 are kept and reported. */
 sluice_status sluice__texts_read(sluice__texts *out, const char *list, const char *option,
                                  const sluice_train_params *p, sluice_error *err);
+/* Whether a LIST option names JSON lines (jsonl), or plain text (else), in directories too; true when that cannot be known. */
+bool sluice__texts_have(const char *list, bool jsonl);
 void sluice__texts_free(sluice__texts *texts);
 
 /* A dataset from documents in memory, held-out ones besides (may be 0), and the shards of p. tokenizer NULL: shards

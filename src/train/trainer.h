@@ -55,6 +55,8 @@ void sluice__trainer_diagnose(sluice_trainer *t, char *out, size_t size);
 /* run directory: trainer_dir.c */
 /* Whether p->output_dir could be made and used, as far as can be said without writing. */
 sluice_status sluice__check_output_dir(const sluice_train_params *p, sluice_error *err);
+/* Whether the config.json of a run is there. */
+bool sluice__holds_run(const char *output_dir);
 /* Path of the checkpoint that p resumes from, or NULL when there is none (then nothing is resumed). */
 sluice_status sluice__resume_path(char **path, const sluice_train_params *p, sluice_error *err);
 sluice_status sluice__trainer_open_dir(sluice_trainer *t, sluice_error *err);

@@ -57,7 +57,7 @@ static sluice_status look_for_run(const char *dir, bool *found, sluice_error *er
     return each_run_file(dir, note_found, found, err);
 }
 
-static bool is_config_of_a_run(const char *dir) {
+bool sluice__holds_run(const char *dir) {
     char *path = sluice__path_join(dir, "config.json");
     json_t *root = NULL;
     if (path && sluice__is_file(path)) sluice__json_load(&root, path, NULL);
@@ -81,7 +81,7 @@ static sluice_status refuse_foreign(void *user, const char *path, sluice_error *
 }
 
 static sluice_status check_overwritable(const char *dir, sluice_error *err) {
-    return is_config_of_a_run(dir) ? SLUICE_OK : each_run_file(dir, refuse_foreign, NULL, err);
+    return sluice__holds_run(dir) ? SLUICE_OK : each_run_file(dir, refuse_foreign, NULL, err);
 }
 
 static sluice_status remove_file(void *user, const char *path, sluice_error *err) {

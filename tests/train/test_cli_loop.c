@@ -153,6 +153,89 @@ static void another_tokenizer_is_refused(void **state) {
     drop("run");
 }
 
+/* Each with what it has no effect with, or contradicts, in the message; and what is legal beside it. */
+static void options_without_effect_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *options, *word; /* NULL: fine */
+    } cases[] = {
+        {"--router-aux-loss-coef 0.5", "router_aux_loss_coef: found 0.5, which has no effect with num_experts 0"},
+        {"--router-z-loss-coef 0", "num_experts 0"},
+        {"--router-balance micro", "router_balance: found micro, which has no effect with num_experts 0"},
+        {"--router-aux-loss-coef 0.01", NULL}, /* the default */
+        {"--num-experts 4 --router-aux-loss-coef 0.5 --router-z-loss-coef 0 --router-balance micro", NULL},
+        {"--num-experts-per-tok 1", "num_experts_per_tok: found 1, which has no effect with num_experts 0"},
+        {"--moe-intermediate-size 64", "num_experts 0"},
+        {"--norm-topk-prob true", "num_experts 0"},
+        {"--num-shared-experts 1", "num_experts 0"},
+        {"--num-experts 4 --intermediate-size 64", "intermediate_size: found 64, which has no effect with experts in every layer"},
+        {"--num-experts 4 --moe-intermediate-size 64", NULL},
+        {"--batch-size-warmup 1:2", "batch_size_warmup: found 1:2, which has no effect with gradient_accumulation_steps 1"},
+        {"--batch-size-warmup 2:2,2:3 --gradient-accumulation-steps 2", "gradient_accumulation_steps 2"},
+        {"--batch-size-warmup 1:2 --gradient-accumulation-steps 2", NULL},
+        {"--text-column body", "text_column: found body, which has no effect with text"},
+        {"--text-column body --validation-text %D/lines.jsonl", NULL},
+        {"--text-column body --text %D/texts", NULL}, /* a directory in which both are */
+        {"--text-separator blank", NULL},
+        {"--resume --overwrite-output-dir true", "overwrite_output_dir: found true, which contradicts resume_from_checkpoint"},
+        {"--resume --adam-beta1 0.5 --optim lion", "adam_beta1"}, /* nothing is there yet to take options from */
+    };
+    char path[256];
+    put("lines.jsonl", "{\"body\": \"the light was upon the waters and the evening came and the light was upon the waters\"}\n");
+    snprintf(path, sizeof path, "%s/texts", dir);
+    assert_ok(sluice__make_dirs(path, NULL));
+    snprintf(path, sizeof path, "cp %s/book.txt %s/lines.jsonl %s/texts", dir, dir, dir);
+    assert_int_equal(test_run(path, NULL), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char more[512];
+        snprintf(more, sizeof more, "%s --max-steps 2 --dry-run --output-dir %%D/run", cases[i].options);
+        expect(SMALL, more, cases[i].word ? 1 : 0, cases[i].word);
+    }
+    expect("--seq-len 16 --vocab-size 280 --hidden-size 16 --max-steps 2 --dry-run --output-dir %D/run",
+           "--text %D/lines.jsonl --text-column body --text-separator blank", 1, "text_separator: found blank, which has no effect");
+}
+
+/* A run's own config.json, which holds every key, is no set of wishes: as options of a new run it goes. */
+static void options_of_a_run_make_another(void **state) {
+    (void)state;
+    expect(SMALL, "--num-experts 4 --max-steps 1 --output-dir %D/run", 0, NULL);
+    expect("", "%D/run/config.json --output-dir %D/again", 0, "1 updates");
+    expect("", "--output-dir %D/again --resume", 0, NULL);
+    drop("run");
+    drop("again");
+}
+
+/* A branch plans the rest itself; the same command in a loop goes on. */
+static void branches_refuse_another_course(void **state) {
+    (void)state;
+    expect(SMALL, "--lr-scheduler-type wsd --warmup-steps 2 --max-steps 12 --num-decay-steps 2 --save-steps 6 --output-dir %D/short", 0,
+           NULL);
+#define LEAVE "--decay-from %D/short/checkpoints/step-6 --num-decay-steps 4 --output-dir %D/branch --save-steps 2 "
+    static const char *const bad[][2] = {
+        {"--max-steps 99", "max_steps: found 99, which has no effect with decay_from"},
+        {"--num-train-epochs 3", "num_train_epochs"},
+        {"--warmup-steps 1", "warmup_steps"},
+        {"--warmup-ratio 0.5", "warmup_ratio"},
+        {"--lr-scheduler-type cosine", "lr_scheduler_type: found cosine, which has no effect with decay_from"},
+        {"--match-parameters true", "match_parameters: found true, which has no effect with decay_from"},
+        {"--learning-rate 1", "learning_rate: the run was started with"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect(LEAVE, bad[i][0], 1, bad[i][1]);
+    static const char *const good[] = {"", "--max-steps 10", "--max-steps 12", "--warmup-steps 2 --lr-scheduler-type warmup_stable_decay"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char more[512];
+        snprintf(more, sizeof more, "%s --dry-run", good[i]);
+        expect(LEAVE, more, 0, NULL);
+    }
+    expect(LEAVE, "--resume", 0, "step 6 of 10");
+    drop("branch/checkpoints/step-10");
+    drop("branch/model");
+    expect(LEAVE, "--resume", 0, "step 8 of 10");
+    drop("branch/checkpoints"); /* its config.json is there still */
+    expect(LEAVE, "--resume", 0, "10 updates");
+    expect("", "--output-dir %D/branch --resume", 0, NULL);
+}
+
 static int set_up(void **state) {
     (void)state;
     snprintf(dir, sizeof dir, "%s", test_temp_dir());
@@ -171,6 +254,9 @@ int main(void) {
         cmocka_unit_test(gated_configurations_are_matched),
         cmocka_unit_test(small_steps_and_small_models),
         cmocka_unit_test(another_tokenizer_is_refused),
+        cmocka_unit_test(options_without_effect_are_refused),
+        cmocka_unit_test(options_of_a_run_make_another),
+        cmocka_unit_test(branches_refuse_another_course),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -127,6 +127,8 @@ static void branches_leave_from_the_stable_phase_only(void **state) {
     p.overwrite_output_dir = true;
     refused(&p, small, "overwrite_output_dir");
     p.overwrite_output_dir = false;
+    refused(&p, small, "max_steps: found 6, which has no effect with decay_from");
+    p.max_steps = 40;
     p.weight_decay = 0.3;
     refused(&p, small, "weight_decay");
 }

@@ -151,6 +151,19 @@ static void what_a_resumed_run_may_change(void **state) {
     /* a longer stable phase: fine before the decay began, with the same warm-up */
     assert_int_equal(resumed("max_steps", "200", 90, &err), SLUICE_ERR_CONFIG);
     assert_non_null(strstr(err.message, "max_steps"));
+    /* of several changes the one that matters is blamed */
+    sluice_train_params before = sluice_train_params_default(), now;
+    before.max_steps = 100;
+    before.lr_scheduler_type = SLUICE_LR_WSD;
+    now = before;
+    now.max_steps = 200;
+    now.warmup_steps = 2;
+    now.learning_rate = 0.5;
+    sluice__schedule a, b;
+    assert_ok(sluice__train_schedule(&a, &before, 1000, NULL));
+    assert_ok(sluice__train_schedule(&b, &now, 1000, NULL));
+    assert_int_equal(sluice__train_params_continue(&before, &now, &a, &b, 50, &err), SLUICE_ERR_CONFIG);
+    assert_non_null(strstr(err.message, "learning_rate: the run was started with \"0.001\", found \"0.5\""));
     assert_ok(resumed("num_decay_steps", "10", 50, &err));
 }
 
