@@ -202,7 +202,8 @@ static void wrong_usage(void **state) {
         {"train --shape big:1x8", "MODEL:BATCHxTOKENS", 2},
         {"train --gates none,sideways", "none, headwise, elementwise", 2},
         {"train --optim sgd", "adamw or muon", 2},
-        {"train --steps 0", "steps", 2},
+        {"train --steps 0", "steps: found 0, expected 1 to 100000", 2},
+        {"train --warmup -1", "warmup: found -1, expected at least 0", 2},
         {"train --threads -3", "--threads", 2},
         {"train --quiet --shape 124M:9999x999999 --gates none", "available", 1},
     };

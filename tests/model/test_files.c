@@ -318,6 +318,21 @@ static void nonfinite_weights_are_named(void **state) {
     tiny_free(&t);
 }
 
+/* Numbers of a type that no weights are stored in: the message has the plain types and all block types that are read. */
+static void other_types_are_refused(void **state) {
+    (void)state;
+    sluice_error err = {0};
+    tiny t = tiny_files(8);
+    t.tensors[6].dtype = SLUICE__I32; /* of the same size */
+    assert_int_equal(load_tiny(&t, QWEN3_TINY, &err), SLUICE_ERR_UNSUPPORTED);
+    static const char *const words[] = {"mlp.gate_proj.weight: dtype I32", "F32", "F16", "BF16", "F64",
+                                        "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(err.message, words[i])) fail_msg("\"%s\" is not in: %s", words[i], err.message);
+    assert_null(strstr(err.message, "MXFP4"));
+    tiny_free(&t);
+}
+
 static void untied_head_must_be_there(void **state) {
     (void)state;
     sluice_error err = {0};
@@ -391,6 +406,7 @@ int main(void) {
                                        cmocka_unit_test(gate_rows_in_q_proj),
                                        cmocka_unit_test(extra_tensors),
                                        cmocka_unit_test(nonfinite_weights_are_named),
+                                       cmocka_unit_test(other_types_are_refused),
                                        cmocka_unit_test(untied_head_must_be_there),
                                        cmocka_unit_test(bare_decoder),
                                        cmocka_unit_test(shards)};

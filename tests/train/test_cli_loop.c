@@ -38,7 +38,8 @@ static int train(const char *base, const char *more, char **output) {
 }
 
 #define DATA "--text %D/book.txt --seq-len 16 --per-device-train-batch-size 2 --probe-steps 0 --max-eval-samples 4 "
-#define SMALL DATA "--vocab-size 280 --hidden-size 16 --num-hidden-layers 1 --num-attention-heads 2 "
+#define ONE_LAYER DATA "--vocab-size 280 --num-hidden-layers 1 --num-attention-heads 2 "
+#define SMALL ONE_LAYER "--hidden-size 16 "
 
 static void expect(const char *base, const char *more, int code, const char *word) {
     char *output;
@@ -69,19 +70,19 @@ static void matching_goes_on_in_a_loop(void **state) {
                  "--hidden-size 32 %s --gate-position sdpa --match-parameters true --max-steps 4 --save-steps 2 --resume "
                  "--output-dir %%D/loop",
                  widths[i]);
-        expect(SMALL, command, 0, "intermediate_size 96 becomes 88");
+        expect(ONE_LAYER, command, 0, "intermediate_size 96 becomes 88");
         assert_int_equal(of_run("loop", "intermediate_size"), 88);
         drop("loop/checkpoints/step-4");
-        expect(SMALL, command, 0, "step-2, step 2 of 4");
+        expect(ONE_LAYER, command, 0, "step-2, step 2 of 4");
         assert_int_equal(of_run("loop", "intermediate_size"), 88);
         drop("loop/checkpoints");
-        expect(SMALL, command, 0, "4 updates");
+        expect(ONE_LAYER, command, 0, "4 updates");
         assert_int_equal(of_run("loop", "intermediate_size"), 88);
         expect("", "--resume --output-dir %D/loop", 0, NULL);
         drop("loop");
     }
-    expect(SMALL, "--hidden-size 32 --intermediate-size 96 --gate-position sdpa --max-steps 2 --output-dir %D/loop", 0, NULL);
-    expect(SMALL, "--intermediate-size 64 --match-parameters true --max-steps 4 --resume --output-dir %D/loop", 1,
+    expect(ONE_LAYER, "--hidden-size 32 --intermediate-size 96 --gate-position sdpa --max-steps 2 --output-dir %D/loop", 0, NULL);
+    expect(ONE_LAYER, "--hidden-size 32 --intermediate-size 64 --match-parameters true --max-steps 4 --resume --output-dir %D/loop", 1,
            "intermediate_size"); /* matched, and another model than the run's */
     drop("loop");
 }
@@ -119,7 +120,7 @@ static void small_steps_and_small_models(void **state) {
 #define EXPERTS "--num-experts 8 --num-shared-experts 1 --gate-position sdpa --match-parameters true --dry-run --output-dir %D/run "
     expect(SMALL, EXPERTS "--moe-intermediate-size 16", 0, "moe_intermediate_size 16 becomes 15"); /* 9 x 3 x 16 a column */
     expect(SMALL, EXPERTS "--gate-granularity headwise", 0, "32 parameters more than without the gate, of the 32");
-    expect(SMALL, EXPERTS "--moe-intermediate-size 1 --hidden-size 64", 1, "even with moe_intermediate_size 1");
+    expect(ONE_LAYER, EXPERTS "--moe-intermediate-size 1 --hidden-size 64", 1, "even with moe_intermediate_size 1");
     expect(SMALL, "--intermediate-size 2 --gate-position sdpa --match-parameters true --dry-run --output-dir %D/run", 1,
            "even with intermediate_size 1 it has");
 }
