@@ -19,8 +19,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20 };
-
 static sluice_status io_error(sluice_error *err, const char *path, const char *what) {
     return sluice__fail(err, SLUICE_ERR_IO, "%s: cannot %s: %s", path, what, strerror(errno));
 }
@@ -42,7 +40,7 @@ sluice_status sluice__map_open(sluice__map *out, const char *path, sluice_error 
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (p == MAP_FAILED) return io_error(err, path, "map");
-    if (st.st_size >= HUGE_PAGE) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE); /* for pages that are read now; a wish */
+    if (st.st_size >= SLUICE__HUGE_PAGE) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE); /* for pages that are read now; a wish */
     *out = (sluice__map){p, (size_t)st.st_size};
     return SLUICE_OK;
 }
@@ -113,8 +111,8 @@ sluice_status sluice__atomic_open(sluice__atomic_file *w, const char *path, slui
     sluice__remove_stale(w->path);
     w->stream = fopen(w->temporary, "wbe");
     if (w->stream) {
-        w->buffer = sluice__calloc(HUGE_PAGE, 1, SLUICE__MEM_OTHER);
-        if (w->buffer) setvbuf(w->stream, w->buffer, _IOFBF, HUGE_PAGE);
+        w->buffer = sluice__calloc(SLUICE__HUGE_PAGE, 1, SLUICE__MEM_OTHER);
+        if (w->buffer) setvbuf(w->stream, w->buffer, _IOFBF, SLUICE__HUGE_PAGE);
         flock(fileno(w->stream), LOCK_EX | LOCK_NB); /* says that it is being written; where locks do not work the process' number does */
         return SLUICE_OK;
     }

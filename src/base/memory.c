@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
+enum { ALIGN = 64 };
 
 typedef struct header {
     void *base; /* what malloc returned */
@@ -43,12 +43,12 @@ size_t sluice__mul_size(size_t a, size_t b) {
 void *sluice__calloc(size_t count, size_t size, sluice__mem_category category) {
     size_t bytes = sluice__mul_size(count, size);
     if (bytes > SIZE_MAX / 2) return NULL;
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGN;
+    size_t align = bytes >= SLUICE__HUGE_PAGE ? SLUICE__HUGE_PAGE : ALIGN;
     char *base = calloc(1, bytes + ALIGN + align);
     if (!base) return NULL;
     char *ptr = base + ALIGN;
     ptr += (align - (uintptr_t)ptr % align) % align;
-    if (align == HUGE_PAGE) madvise(ptr, bytes & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
+    if (align == SLUICE__HUGE_PAGE) madvise(ptr, bytes & ~(size_t)(SLUICE__HUGE_PAGE - 1), MADV_HUGEPAGE);
     *header_of(ptr) = (header){base, bytes, category};
     account(category, (int64_t)bytes);
     return ptr;

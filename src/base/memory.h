@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include "base/error.h"
 
+enum { SLUICE__HUGE_PAGE = 2 << 20 }; /* bytes */
+
 typedef enum sluice__mem_category {
     SLUICE__MEM_WEIGHTS,
     SLUICE__MEM_GRADIENTS,

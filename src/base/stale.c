@@ -6,6 +6,7 @@
  * left is left alone. Files go only when nobody holds the lock that a writer keeps on them. */
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/rng.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,29 +21,25 @@
 
 static const char temporary_mark[] = ".sluice-tmp-", old_mark[] = ".sluice-old-";
 
-/* Of the host's name and the process namespace (FNV-1a), as eight hexadecimal digits. */
+/* Of the host's name and the process namespace, as eight hexadecimal digits. */
 static void place_of(char out[9]) {
     char host[256] = "";
     struct stat space = {0};
-    uint32_t hash = 2166136261U;
     gethostname(host, sizeof host - 1);
     stat("/proc/self/ns/pid", &space);
-    for (const char *p = host; *p; p++) hash = (hash ^ (unsigned char)*p) * 16777619U;
-    for (uint64_t n = space.st_ino; n; n >>= 8) hash = (hash ^ (n & 255)) * 16777619U;
-    snprintf(out, 9, "%08x", (unsigned)hash);
+    uint64_t number = space.st_ino;
+    snprintf(out, 9, "%08x", (unsigned)sluice__hash_bytes(&number, sizeof number, sluice__hash_text(host)));
 }
 
-char *sluice__temporary_name(const char *path) {
+static char *marked_name(const char *path, const char *mark) {
     char place[9];
     place_of(place);
-    return sluice__asprintf("%s%s%s-%d", path, temporary_mark, place, (int)getpid());
+    return sluice__asprintf("%s%s%s-%d", path, mark, place, (int)getpid());
 }
 
-char *sluice__old_name(const char *path) {
-    char place[9];
-    place_of(place);
-    return sluice__asprintf("%s%s%s-%d", path, old_mark, place, (int)getpid());
-}
+char *sluice__temporary_name(const char *path) { return marked_name(path, temporary_mark); }
+
+char *sluice__old_name(const char *path) { return marked_name(path, old_mark); }
 
 /* Whether `text` is "<mark><eight hexadecimal digits>-<number>"; *place and *pid say which. */
 static bool is_marked(const char *text, const char *mark, const char **place, pid_t *pid) {
