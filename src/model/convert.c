@@ -3,12 +3,12 @@
  * other is loaded as a model, its matrices in the pages of their files, and written from there a few rows at a time. */
 #include "model/convert.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "kernels/quant.h"
 #include "model/gguf_export.h"
 #include "model/gguf_model.h"
 #include "model/gguf_neutral.h"
+#include "model/model.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -137,10 +137,7 @@ void sluice__conversion_look(sluice__conversion *c, const char *name, sluice__dt
 }
 
 static void report_nonfinite(const sluice__conversion *c) {
-    if (c->num_nonfinite)
-        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s NaN or infinite values: %s%s", c->to, c->num_nonfinite,
-                    c->num_nonfinite == 1 ? " has" : "s have", c->nonfinite.data ? c->nonfinite.data : "",
-                    c->num_nonfinite > 4 ? ", ..." : "");
+    if (c->num_nonfinite) sluice__warn_nonfinite(c->to, c->num_nonfinite, c->nonfinite.data, c->num_nonfinite > 4);
 }
 
 static void describe_types(const sluice__conversion *c) {

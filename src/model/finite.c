@@ -37,6 +37,11 @@ int sluice_model_check_finite(sluice_model *m) {
     return find_nonfinite(m, m->nonfinite);
 }
 
+void sluice__warn_nonfinite(const char *where, int count, const char *names, bool more) {
+    sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s NaN or infinite values: %s%s", where, count, count == 1 ? " has" : "s have",
+                names ? names : "", more ? ", ..." : "");
+}
+
 void sluice__model_blame(const sluice_model *m, const char *what) {
     enum { NAMED = 4 };
     bool *bad = sluice__calloc((size_t)m->num_tensors, sizeof *bad, SLUICE__MEM_OTHER);

@@ -173,9 +173,7 @@ static void report_nonfinite(const sluice__loader *l) {
         if (l->transfers[i].nonfinite && bad++ < 4)
             sluice__strbuf_printf(&names, "%s%s", names.size ? ", " : "",
                                   sluice__store_at(l->store, l->transfers[i].source)->name);
-    if (bad)
-        sluice__log(SLUICE_LOG_WARNING, "%s: %d tensor%s NaN or infinite values: %s%s", l->dir, bad,
-                    bad == 1 ? " has" : "s have", names.data ? names.data : "", bad > 4 ? ", ..." : "");
+    if (bad) sluice__warn_nonfinite(l->dir, bad, names.data, bad > 4);
     sluice__strbuf_free(&names);
 }
 

@@ -23,6 +23,8 @@ struct sluice_model {
 sluice_status sluice__model_alloc(sluice_model **out, sluice_config *config, bool as_stored, sluice_error *err);
 /* Makes model->weights from flat and matrices. */
 void sluice__model_bind(sluice_model *model);
+/* Warns that `count` tensors at `where` have NaN or infinite values; names: of the first ones, NULL when memory was short. */
+void sluice__warn_nonfinite(const char *where, int count, const char *names, bool more);
 /* Warns that `what` came out NaN or infinite, and which weights are to blame: reads all of them. */
 void sluice__model_blame(const sluice_model *model, const char *what);
 
