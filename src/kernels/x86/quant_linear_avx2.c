@@ -3,8 +3,8 @@
  * are signed, and the sign moves to the other factor. Smaller codes leave room for several pairs in 16 bits. */
 #include "kernels/quant_linear.h"
 #include "kernels/x86/vec_avx2.h"
+#include "kernels/x86/quant_bytes.h"
 #include <stdbool.h>
-#include <string.h>
 
 typedef __m256i ivec;
 enum { DOT_CENTRED = 1, QUANT_ROWS = 4, ROWS_ABREAST = 1 };
@@ -36,13 +36,6 @@ VEC_INLINE ivec ivec_fifth(ivec code, ivec a, ivec bits) {
     return _mm256_or_si256(code, _mm256_andnot_si256(none, _mm256_set1_epi8(16)));
 }
 
-VEC_INLINE __m128i bytes16(const unsigned char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
-VEC_INLINE int32_t int_at(const void *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* Rows r and r + 4 of those at p. */
 VEC_INLINE ivec every_fourth(const unsigned char *p, int64_t stride) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(bytes16(p)), bytes16(p + 4 * stride), 1);
@@ -57,12 +50,6 @@ VEC_INLINE void ivec_rows(ivec *out, const unsigned char *p, int64_t stride) {
     cd = _mm256_unpackhi_epi32(c, d);
     out[2] = _mm256_unpacklo_epi64(ab, cd);
     out[3] = _mm256_unpackhi_epi64(ab, cd);
-}
-VEC_INLINE __m128i words4(const unsigned char *p, int64_t stride) {
-    __m128i v = _mm_cvtsi32_si128(int_at(p));
-    v = _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + stride)), 2);
-    v = _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + 2 * stride)), 4);
-    return _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + 3 * stride)), 8);
 }
 VEC_INLINE ivec ivec_words(const unsigned char *p, int64_t stride) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(words4(p, stride)), words4(p + 4 * stride, stride), 1);

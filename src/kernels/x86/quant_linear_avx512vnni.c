@@ -2,8 +2,8 @@
 /* simd/quant_linear.h for AVX-512 with VNNI. */
 #include "kernels/quant_linear.h"
 #include "kernels/x86/vec_avx512.h"
+#include "kernels/x86/quant_bytes.h"
 #include <stdbool.h>
-#include <string.h>
 
 typedef __m512i ivec;
 /* The sum of products takes unsigned codes; 128 is subtracted through the start of the sum. */
@@ -35,13 +35,6 @@ VEC_INLINE ivec ivec_fifth(ivec code, ivec a, ivec bits) {
     return _mm512_mask_add_epi8(code, _mm512_test_epi8_mask(a, bits), code, _mm512_set1_epi8(16));
 }
 
-VEC_INLINE __m128i bytes16(const unsigned char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
-VEC_INLINE int32_t int_at(const void *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* Rows r, r + 4, r + 8, r + 12 of those at p. */
 VEC_INLINE ivec every_fourth(const unsigned char *p, int64_t stride) {
     ivec v = _mm512_castsi128_si512(bytes16(p));
@@ -59,12 +52,6 @@ VEC_INLINE void ivec_rows(ivec *out, const unsigned char *p, int64_t stride) {
     cd = _mm512_unpackhi_epi32(c, d);
     out[2] = _mm512_unpacklo_epi64(ab, cd);
     out[3] = _mm512_unpackhi_epi64(ab, cd);
-}
-VEC_INLINE __m128i words4(const unsigned char *p, int64_t stride) {
-    __m128i v = _mm_cvtsi32_si128(int_at(p));
-    v = _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + stride)), 2);
-    v = _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + 2 * stride)), 4);
-    return _mm_blend_epi32(v, _mm_set1_epi32(int_at(p + 3 * stride)), 8);
 }
 VEC_INLINE ivec ivec_words(const unsigned char *p, int64_t stride) {
     __m256i low = _mm256_castsi128_si256(words4(p, stride)), high = _mm256_castsi128_si256(words4(p + 8 * stride, stride));
