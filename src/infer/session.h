@@ -41,6 +41,8 @@ struct sluice_session {
     bool blamed;                   /* it was said that logits are not numbers */
 };
 
+/* Of a session file: the hash `h` of what stands in front, continued; eight bytes at a time, because files are large. */
+uint64_t sluice__session_hash(uint64_t h, const void *data, size_t size);
 /* Sequence number `sequence`, or an error that says which there are. */
 sluice_status sluice__session_find(const sluice_session *s, int sequence, sluice__sequence **out, sluice_error *err);
 /* Tokens that it holds. */

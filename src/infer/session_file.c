@@ -23,8 +23,7 @@ typedef struct head {
     uint64_t model, length, note, token_bytes, state_bytes;
 } head;
 
-/* Eight bytes at a time: files are large. */
-static uint64_t hash_words(uint64_t h, const void *data, size_t size) {
+uint64_t sluice__session_hash(uint64_t h, const void *data, size_t size) {
     const char *p = data;
     for (; size >= 8; p += 8, size -= 8) {
         uint64_t w;
@@ -44,7 +43,7 @@ static uint64_t hash_stack(uint64_t h, sluice__stack stack, float *row) {
     const int64_t rows[2] = {0, m->rows / 2};
     for (int i = 0; i < 2; i++) {
         sluice__matrix_widen(row, m, rows[i], 1);
-        h = hash_words(h, row, (size_t)m->columns * sizeof *row);
+        h = sluice__session_hash(h, row, (size_t)m->columns * sizeof *row);
     }
     return h;
 }
@@ -79,9 +78,9 @@ static sluice_status hash_model(const sluice_model *model, uint64_t *out, sluice
     uint64_t h = 1;
     for (int i = 0; i < sluice_model_num_tensors(model); i++) {
         sluice_tensor_info t = sluice_model_tensor(model, i);
-        h = hash_words(sluice__hash_bytes(t.name, strlen(t.name), h | 1), t.shape, sizeof t.shape);
+        h = sluice__session_hash(sluice__hash_bytes(t.name, strlen(t.name), h | 1), t.shape, sizeof t.shape);
     }
-    h = hash_words(h, &c->rms_norm_eps, sizeof c->rms_norm_eps);
+    h = sluice__session_hash(h, &c->rms_norm_eps, sizeof c->rms_norm_eps);
     for (int i = 0; i < c->num_hidden_layers; i++) {
         const sluice_layer_spec *s = &c->layers[i];
         const double numbers[] = {s->rope.enabled ? s->rope.theta : 0,
@@ -92,7 +91,7 @@ static sluice_status hash_model(const sluice_model *model, uint64_t *out, sluice
                                   s->num_attention_heads,
                                   s->num_key_value_heads,
                                   (double)s->attention_scale};
-        h = hash_words(h, numbers, sizeof numbers);
+        h = sluice__session_hash(h, numbers, sizeof numbers);
     }
     *out = hash_weights(model, h, row);
     sluice__free(row);
@@ -108,7 +107,7 @@ typedef struct writer {
 } writer;
 
 static void put(writer *w, const void *data, size_t size) {
-    w->hash = hash_words(w->hash, data, size);
+    w->hash = sluice__session_hash(w->hash, data, size);
     w->failed |= size && fwrite(data, 1, size, w->file.stream) != size;
 }
 
@@ -192,14 +191,14 @@ static sluice_status find_parts(parts *p, const sluice_session *s, const sluice_
 }
 
 static sluice_status check_content(const parts *p, const sluice_session *s, const char *path, sluice_error *err) {
-    uint64_t model, stored, h = hash_words(1, &p->h, sizeof p->h);
+    uint64_t model, stored, h = sluice__session_hash(1, &p->h, sizeof p->h);
     SLUICE__TRY(hash_model(s->model, &model, err));
     if (p->h.model != model)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: written for another model (its hash differs)", path);
-    h = hash_words(h, p->ids, (size_t)(p->note - p->ids));
-    h = hash_words(h, p->note, (size_t)p->h.note);
-    h = hash_words(h, p->tokens, (size_t)(p->states - p->tokens));
-    h = hash_words(h, p->states, (size_t)p->h.state_bytes);
+    h = sluice__session_hash(h, p->ids, (size_t)(p->note - p->ids));
+    h = sluice__session_hash(h, p->note, (size_t)p->h.note);
+    h = sluice__session_hash(h, p->tokens, (size_t)(p->states - p->tokens));
+    h = sluice__session_hash(h, p->states, (size_t)p->h.state_bytes);
     memcpy(&stored, p->hash, sizeof stored);
     if (stored != h) return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: damaged (the hash of its content differs)", path);
     if (sluice__utf8_valid_prefix(p->note, (size_t)p->h.note) != p->h.note)

@@ -4,8 +4,7 @@
 #include "fuzz/targets.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/rng.h"
-#include "sluice/session.h"
+#include "infer/session.h"
 #include "sluice/shards.h"
 #include "train/checkpoint.h"
 #include <stdlib.h>
@@ -36,17 +35,6 @@ static sluice_model *model_of(const char *text) {
 
 enum { TYPE_AT = 12, MODEL_AT = 16, HEAD = 56 }; /* bytes of a session file, docs/formats.md */
 
-/* The hash of what stands in front of it, part by part as the writer adds them. */
-static uint64_t add_words(uint64_t h, const uint8_t *p, size_t size) {
-    for (; size >= 8; p += 8, size -= 8) {
-        uint64_t w;
-        memcpy(&w, p, sizeof w);
-        h = (h ^ w) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    return size ? sluice__hash_bytes(p, size, h | 1) : h;
-}
-
 static uint64_t word_at(const uint8_t *file, size_t at) {
     uint64_t w;
     memcpy(&w, file + at, sizeof w);
@@ -63,9 +51,9 @@ static void make_right(uint8_t *file, size_t size, uint64_t model) {
     sizes[2] = (word_at(file, 24) & 0xffff) * (word_at(file, 40) & 0xffff);
     sizes[3] = word_at(file, 48) & 0xffff;
     if (HEAD + sizes[0] + sizes[1] + sizes[2] + sizes[3] + 8 != size) return;
-    h = add_words(h, file, HEAD);
+    h = sluice__session_hash(h, file, HEAD);
     for (int i = 0; i < 4; i++) {
-        h = add_words(h, file + at, sizes[i]);
+        h = sluice__session_hash(h, file + at, sizes[i]);
         at += sizes[i];
     }
     memcpy(file + at, &h, sizeof h);
