@@ -72,15 +72,19 @@ static void text_is_generated_and_json_counts_it(void **state) {
     run("generate -q -p cat -n 5", "", 0, "cat");
 }
 
+/* What is generated with weights of this type. */
+static char *text_of(const char *dtype) {
+    char command[1024], *text;
+    snprintf(command, sizeof command, "%s generate -q -p cat -n 8 --dtype %s %s;", SLUICE_PROGRAM, dtype, model_dir);
+    assert_int_equal(test_run(command, &text), 0);
+    return text;
+}
+
 /* The weights as the file has them, or widened; the text of an fp32 file is the same. */
 static void weights_can_be_widened(void **state) {
     (void)state;
     run("generate -q -p cat --dtype float16", "", 2, "--dtype: found \"float16\", expected auto or float32");
-    char command[1024], *plain, *widened;
-    snprintf(command, sizeof command, "%s generate -q -p cat -n 8 --dtype auto %s;", SLUICE_PROGRAM, model_dir);
-    assert_int_equal(test_run(command, &plain), 0);
-    snprintf(command, sizeof command, "%s generate -q -p cat -n 8 --dtype float32 %s;", SLUICE_PROGRAM, model_dir);
-    assert_int_equal(test_run(command, &widened), 0);
+    char *plain = text_of("auto"), *widened = text_of("float32");
     assert_string_equal(plain, widened);
     free(plain);
     free(widened);

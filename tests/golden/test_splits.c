@@ -2,13 +2,13 @@
 /* Any split of a prompt gives the same logits: every model of reference/models, a prompt of 130 tokens (two chunks of
  * the delta rule and two more), cut in two at every place, token by token, and into random pieces; and two sequences
  * in one batch. Models that this version does not run are passed over. */
+#include "support/reference.h"
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "layers/transformer.h"
 #include "sluice/cpu.h"
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,30 +114,14 @@ static void check_model(const char *name, const sluice_model *model) {
     close_prompt(&p);
 }
 
+static void visit_model(void *user, const char *name, const sluice_model *model) {
+    (void)user;
+    check_model(name, model);
+}
+
 static void test_every_split(void **state) {
     (void)state;
-    const char *root = test_shared("reference/models");
-    if (!root) skip();
-    char models[1024];
-    snprintf(models, sizeof models, "%s", root);
-    DIR *d = opendir(models);
-    assert_non_null(d);
-    int seen = 0;
-    for (struct dirent *e; (e = readdir(d));) {
-        char dir[2048];
-        sluice_model *model;
-        sluice_error err = {0};
-        snprintf(dir, sizeof dir, "%s/%s", models, e->d_name);
-        if (e->d_name[0] == '.' || !strcmp(e->d_name, "make") || !sluice__is_dir(dir)) continue;
-        sluice_status st = sluice_model_load(&model, dir, NULL, &err);
-        if (st == SLUICE_ERR_UNSUPPORTED) continue;
-        assert_ok_err(st, &err);
-        check_model(e->d_name, model);
-        sluice_model_free(model);
-        seen++;
-    }
-    closedir(d);
-    assert_true(seen >= 31);
+    assert_true(test_each_model(visit_model, NULL) >= 31);
 }
 
 int main(void) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several sequences in one pass give what each gives alone: random schedules of single tokens and longer pieces, every model of
  * reference/models, a hybrid and a mixture made here, every type of cache. And what is refused changes nothing. */
+#include "support/reference.h"
+#include "support/small_model.h"
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/rng.h"
 #include "sluice/cpu.h"
 #include "sluice/session.h"
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,31 +15,12 @@
 
 enum { SEQUENCES = 5, TOKENS = 70, CHUNK = 24 };
 
-static const char HYBRID[] =
-    "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, "
-    "\"num_hidden_layers\": 4,"
-    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"max_position_embeddings\": 512,"
-    "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\", \"full_attention\"],"
-    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
-    "\"linear_value_head_dim\": 8,"
-    "\"linear_conv_kernel_dim\": 4, \"initializer_range\": 0.3, \"rms_norm_eps\": 1e-6, \"attn_output_gate\": true,"
-    "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000, \"partial_rotary_factor\": 0.25}}";
 static const char MIXTURE[] =
     "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, "
     "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32,"
     "\"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 16, \"norm_topk_prob\": true,"
     "\"decoder_sparse_step\": 1, \"max_position_embeddings\": 512, \"initializer_range\": 0.3, \"rms_norm_eps\": 1e-6,"
     "\"sliding_window\": null, \"rope_theta\": 10000}";
-
-static sluice_model *model_of(const char *text, uint64_t seed) {
-    sluice_error err = {0};
-    sluice_config config;
-    sluice_model *model;
-    assert_ok_err(sluice_config_parse(&config, text, "config.json", &err), &err);
-    assert_ok_err(sluice_model_new(&model, &config, seed, &err), &err);
-    sluice_config_free(&config);
-    return model;
-}
 
 /* As in golden/test_splits.c; 16-bit and 8-bit caches round what differs in the last bits, sometimes to the other side. */
 static double tolerance(const sluice_config *c, sluice_kv_dtype dtype) {
@@ -132,7 +114,7 @@ static void run_types(const char *name, const sluice_model *model) {
 
 static void models_made_here(void **state) {
     (void)state;
-    sluice_model *hybrid = model_of(HYBRID, 3), *mixture = model_of(MIXTURE, 4);
+    sluice_model *hybrid = test_model_of(test_hybrid_config, 3), *mixture = test_model_of(MIXTURE, 4);
     for (int threads = 1; threads <= 4; threads += 3) {
         sluice_set_num_threads(threads);
         run_types("a hybrid", hybrid);
@@ -143,37 +125,21 @@ static void models_made_here(void **state) {
     sluice_model_free(mixture);
 }
 
+static void visit_model(void *user, const char *name, const sluice_model *model) {
+    (void)user;
+    run_types(name, model);
+}
+
 static void every_reference_model(void **state) {
     (void)state;
-    const char *root = test_shared("reference/models");
-    if (!root) skip();
-    char models[1024];
-    snprintf(models, sizeof models, "%s", root);
-    DIR *d = opendir(models);
-    assert_non_null(d);
-    int seen = 0;
-    for (struct dirent *e; (e = readdir(d));) {
-        char path[2048];
-        sluice_model *model;
-        sluice_error err = {0};
-        snprintf(path, sizeof path, "%s/%s", models, e->d_name);
-        if (e->d_name[0] == '.' || !strcmp(e->d_name, "make") || !sluice__is_dir(path)) continue;
-        sluice_status st = sluice_model_load(&model, path, NULL, &err);
-        if (st == SLUICE_ERR_UNSUPPORTED) continue;
-        assert_ok_err(st, &err);
-        run_types(e->d_name, model);
-        sluice_model_free(model);
-        seen++;
-    }
-    closedir(d);
-    assert_true(seen >= 31);
+    assert_true(test_each_model(visit_model, NULL) >= 31);
 }
 
 static void more_sequences_than_the_chunk_holds(void **state) {
     (void)state;
     enum { V = 64 };
     sluice_error err = {0};
-    sluice_model *model = model_of(MIXTURE, 4);
+    sluice_model *model = test_model_of(MIXTURE, 4);
     sluice_session_params p = {.capacity = 8, .prefill_chunk = 2, .num_sequences = SEQUENCES};
     sluice_session *s;
     float got[SEQUENCES][V], want[V];
@@ -212,7 +178,7 @@ static void what_is_refused_changes_nothing(void **state) {
         {{{1, good, 2, NULL}}, 0, "found 0"},
         {{{0, good, 1, NULL}, {1, good, 1, NULL}, {2, good, 1, NULL}}, 4, "found 4"},
     };
-    sluice_model *model = model_of(HYBRID, 3);
+    sluice_model *model = test_model_of(test_hybrid_config, 3);
     sluice_session_params p = {.capacity = 6, .prefill_chunk = 4, .num_sequences = 3};
     sluice_session *s;
     assert_ok(sluice_session_new(&s, model, &p, NULL));
@@ -236,7 +202,7 @@ static void cut_states_are_made_again(void **state) {
     enum { V = 64 };
     int32_t ids[20];
     float want[V], got[2 * V];
-    sluice_model *model = model_of(HYBRID, 3);
+    sluice_model *model = test_model_of(test_hybrid_config, 3);
     sluice_session *s = session_of(model, 2, SLUICE_KV_F32);
     for (int i = 0; i < 20; i++) ids[i] = (11 * i + 3) % V;
     assert_ok(sluice_session_eval(s, ids, 12, want, NULL));
@@ -274,7 +240,7 @@ static void texts_are_those_generated_alone(void **state) {
     int32_t alone[TEXTS][LENGTH], end;
     int calls = 0;
     sluice_error err = {0};
-    sluice_model *model = model_of(HYBRID, 3);
+    sluice_model *model = test_model_of(test_hybrid_config, 3);
     sluice_session_params sp = {.capacity = 20, .prefill_chunk = 6, .num_sequences = TEXTS};
     sluice_session *s;
     sluice_generation g[TEXTS];
@@ -317,7 +283,7 @@ static void texts_are_those_generated_alone(void **state) {
 static void one_prompt_is_cancelled(void **state) {
     (void)state;
     static const int32_t ids[] = {5, 9, 33, 2, 61, 17, 40, 8, 22, 50};
-    sluice_model *model = model_of(MIXTURE, 3);
+    sluice_model *model = test_model_of(MIXTURE, 3);
     sluice_session_params sp = {.capacity = 30, .prefill_chunk = 4, .num_sequences = 2};
     sluice_session *s;
     sluice_generation g[2];

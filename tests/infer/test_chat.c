@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conversations: what is reused from turn to turn, answers that are the same as without reuse, files, and the command.
  */
+#include "support/small_model.h"
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -37,16 +38,6 @@ static const char TEMPLATE[] =
     "{% if add_generation_prompt %}<assistant>{% if enable_thinking is defined and enable_thinking %}think {% endif "
     "%}{% endif %}";
 
-static sluice_model *model_of(const char *text) {
-    sluice_error err = {0};
-    sluice_config config;
-    sluice_model *model;
-    assert_ok_err(sluice_config_parse(&config, text, "config.json", &err), &err);
-    assert_ok_err(sluice_model_new(&model, &config, 1, &err), &err);
-    sluice_config_free(&config);
-    return model;
-}
-
 static int write_model(void **state) {
     (void)state;
     sluice_error err = {0};
@@ -54,7 +45,7 @@ static int write_model(void **state) {
     char path[600];
     snprintf(dir, sizeof dir, "%.200s/model", test_temp_dir());
     assert_ok_err(sluice__make_dirs(dir, &err), &err);
-    sluice_model *model = model_of(PLAIN);
+    sluice_model *model = test_model_of(PLAIN, 1);
     assert_ok_err(sluice_model_save(model, dir, SLUICE_SAVE_AUTO, &err), &err);
     sluice_tokenizer_params p = sluice_tokenizer_params_default();
     p.vocab_size = 300;
@@ -85,7 +76,7 @@ static sluice_chat *new_chat(const setup *s) {
 }
 
 static setup begin(const char *config) {
-    setup s = {.model = model_of(config)};
+    setup s = {.model = test_model_of(config, 1)};
     sluice_error err = {0};
     assert_ok_err(sluice_tokenizer_load(&s.tok, dir, &err), &err);
     assert_ok_err(sluice_chat_template_load(&s.t, dir, &err), &err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions with caches of every type, of several sequences, and in files; what is reused is not computed again. */
+#include "support/small_model.h"
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -16,25 +17,6 @@ static const char PLAIN[] =
     "{\"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 3,"
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32,"
     "\"initializer_range\": 0.3, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}";
-static const char HYBRID[] =
-    "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, "
-    "\"num_hidden_layers\": 4,"
-    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"max_position_embeddings\": 512,"
-    "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\", \"full_attention\"],"
-    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
-    "\"linear_value_head_dim\": 8,"
-    "\"linear_conv_kernel_dim\": 4, \"initializer_range\": 0.3, \"rms_norm_eps\": 1e-6, \"attn_output_gate\": true,"
-    "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000, \"partial_rotary_factor\": 0.25}}";
-
-static sluice_model *model_of(const char *text, uint64_t seed) {
-    sluice_error err = {0};
-    sluice_config config;
-    sluice_model *model;
-    assert_ok_err(sluice_config_parse(&config, text, "config.json", &err), &err);
-    assert_ok_err(sluice_model_new(&model, &config, seed, &err), &err);
-    sluice_config_free(&config);
-    return model;
-}
 
 static void make_ids(int32_t *ids, int n, uint64_t seed) {
     sluice__rng rng = {seed, 0, 0};
@@ -62,7 +44,7 @@ static void types_stay_close_and_split_alike(void **state) {
     static const int chunks[] = {1, 7, 64};
     sluice_error err = {0};
     for (int kind = 0; kind < 2; kind++) {
-        sluice_model *model = model_of(kind ? HYBRID : PLAIN, 3);
+        sluice_model *model = test_model_of(kind ? test_hybrid_config : PLAIN, 3);
         int32_t ids[N];
         float exact[V], whole[V], parts[V];
         make_ids(ids, N, 4);
@@ -87,7 +69,7 @@ static void types_stay_close_and_split_alike(void **state) {
 
 static void small_types_take_less(void **state) {
     (void)state;
-    sluice_model *model = model_of(PLAIN, 3);
+    sluice_model *model = test_model_of(PLAIN, 3);
     sluice_session_params p = sluice_session_params_default();
     p.capacity = 4096;
     int64_t bytes[4];
@@ -107,7 +89,7 @@ static void heads_that_are_no_blocks_are_refused(void **state) {
     static const char odd[] =
         "{\"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 1,"
         "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8}";
-    sluice_model *model = model_of(odd, 1);
+    sluice_model *model = test_model_of(odd, 1);
     sluice_session_params p = {.capacity = 10, .prefill_chunk = 5, .cache_dtype = SLUICE_KV_Q8_0};
     sluice_error err = {0};
     sluice_session *s;
@@ -121,7 +103,7 @@ static void sequences_do_not_disturb_each_other(void **state) {
     (void)state;
     sluice_error err = {0};
     for (int kind = 0; kind < 2; kind++) {
-        sluice_model *model = model_of(kind ? HYBRID : PLAIN, 5);
+        sluice_model *model = test_model_of(kind ? test_hybrid_config : PLAIN, 5);
         sluice_session *many = session_of(model, 32, 3, SLUICE_KV_F32);
         int32_t a[N], b[N];
         float want_a[V], want_b[V], got[V];
@@ -154,7 +136,7 @@ static void sequences_do_not_disturb_each_other(void **state) {
 static void what_is_held_is_reused(void **state) {
     (void)state;
     sluice_error err = {0};
-    sluice_model *model = model_of(PLAIN, 5);
+    sluice_model *model = test_model_of(PLAIN, 5);
     sluice_session *s = session_of(model, 32, 1, SLUICE_KV_F32);
     int32_t ids[N];
     int64_t kept;
@@ -182,7 +164,7 @@ static void saved_sessions_go_on_bit_for_bit(void **state) {
     snprintf(path, sizeof path, "%s/session", test_temp_dir());
     for (int kind = 0; kind < 2; kind++)
         for (int dtype = 0; dtype < 4; dtype++) {
-            sluice_model *model = model_of(kind ? HYBRID : PLAIN, 6);
+            sluice_model *model = test_model_of(kind ? test_hybrid_config : PLAIN, 6);
             sluice_session *s = session_of(model, 32, 1, (sluice_kv_dtype)dtype),
                            *again = session_of(model, 32, 2, (sluice_kv_dtype)dtype);
             int32_t ids[N];
@@ -215,7 +197,7 @@ static void files_of_others_and_damaged_ones_change_nothing(void **state) {
     size_t size;
     snprintf(path, sizeof path, "%s/session", test_temp_dir());
     snprintf(bad, sizeof bad, "%s/bad", test_temp_dir());
-    sluice_model *model = model_of(HYBRID, 6), *other = model_of(HYBRID, 7), *plain = model_of(PLAIN, 6);
+    sluice_model *model = test_model_of(test_hybrid_config, 6), *other = test_model_of(test_hybrid_config, 7), *plain = test_model_of(PLAIN, 6);
     sluice_session *s = session_of(model, 32, 1, SLUICE_KV_F16), *o = session_of(other, 32, 1, SLUICE_KV_F16),
                    *p = session_of(plain, 32, 1, SLUICE_KV_F16), *f = session_of(model, 32, 1, SLUICE_KV_F32);
     int32_t ids[N];
@@ -271,7 +253,7 @@ static int on_cancel(void *user) {
 static void steps_are_told_and_can_be_cancelled(void **state) {
     (void)state;
     sluice_error err = {0};
-    sluice_model *model = model_of(PLAIN, 5);
+    sluice_model *model = test_model_of(PLAIN, 5);
     sluice_session *s = session_of(model, 32, 1, SLUICE_KV_F32);
     int32_t ids[N];
     heard h = {0};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layers with a sliding window keep little more than it: long sequences give the bits that a cache of everything gives, going
  * back is exact near and far, and snapshots, files and copies hold what is needed. */
+#include "support/reference.h"
+#include "support/small_model.h"
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/rng.h"
@@ -9,7 +11,6 @@
 #include "model/config.h"
 #include "sluice/cpu.h"
 #include "sluice/snapshots.h"
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,16 +28,6 @@ static const char SOME[] =
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"max_position_embeddings\": 2048,"
     "\"layer_types\": [\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"],"
     "\"sliding_window\": 70, \"initializer_range\": 0.3, \"gate_position\": \"sdpa\", \"gate_granularity\": \"headwise\"}";
-
-static sluice_model *model_of(const char *text) {
-    sluice_error err = {0};
-    sluice_config config;
-    sluice_model *model;
-    assert_ok_err(sluice_config_parse(&config, text, "config.json", &err), &err);
-    assert_ok_err(sluice_model_new(&model, &config, 7, &err), &err);
-    sluice_config_free(&config);
-    return model;
-}
 
 static void make_ids(int32_t *ids, int n, int vocab, uint64_t seed) {
     sluice__rng rng = {seed, 0, 0};
@@ -104,7 +95,7 @@ static bool long_sequence(const char *name, const sluice_model *model, sluice_kv
 
 static void long_sequences_have_the_same_bits(void **state) {
     (void)state;
-    sluice_model *models[] = {model_of(ALL), model_of(SOME)};
+    sluice_model *models[] = {test_model_of(ALL, 7), test_model_of(SOME, 7)};
     for (int dtype = SLUICE_KV_F32; dtype <= SLUICE_KV_Q8_0; dtype++) {
         sluice_set_num_threads(dtype % 2 ? 1 : 3);
         assert_true(long_sequence("all layers", models[0], (sluice_kv_dtype)dtype));
@@ -115,26 +106,16 @@ static void long_sequences_have_the_same_bits(void **state) {
     sluice_model_free(models[1]);
 }
 
+static void visit_model(void *user, const char *name, const sluice_model *model) {
+    int *seen = user;
+    *seen += long_sequence(name, model, SLUICE_KV_F32);
+    *seen += long_sequence(name, model, SLUICE_KV_F16);
+}
+
 static void reference_models_too(void **state) {
     (void)state;
-    const char *root = test_shared("reference/models");
-    if (!root) skip();
-    char models[1024];
-    snprintf(models, sizeof models, "%s", root);
-    DIR *d = opendir(models);
-    assert_non_null(d);
     int seen = 0;
-    for (struct dirent *e; (e = readdir(d));) {
-        char path[2048];
-        sluice_model *model;
-        snprintf(path, sizeof path, "%s/%s", models, e->d_name);
-        if (e->d_name[0] == '.' || !strcmp(e->d_name, "make") || !sluice__is_dir(path)) continue;
-        if (sluice_model_load(&model, path, NULL, NULL) != SLUICE_OK) continue;
-        seen += long_sequence(e->d_name, model, SLUICE_KV_F32);
-        seen += long_sequence(e->d_name, model, SLUICE_KV_F16);
-        sluice_model_free(model);
-    }
-    closedir(d);
+    test_each_model(visit_model, &seen);
     assert_true(seen >= 8);
 }
 
@@ -159,7 +140,7 @@ static void going_back_is_exact(void **state) {
     int64_t kept;
     make_ids(ids, LONG, V, 6);
     for (int m = 0; m < 2; m++) {
-        sluice_model *model = model_of(texts[m]);
+        sluice_model *model = test_model_of(texts[m], 7);
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
             int n = lengths[i];
             sluice_session *s = session_of(model, LONG, CHUNK, 1, SLUICE_KV_F32);
@@ -190,7 +171,7 @@ static void snapshots_files_and_copies(void **state) {
     snprintf(path, sizeof path, "%s/windows.session", test_temp_dir());
     make_ids(ids, LONG, V, 8);
     for (int m = 0; m < 2; m++) {
-        sluice_model *model = model_of(texts[m]);
+        sluice_model *model = test_model_of(texts[m], 7);
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
             int n = lengths[i];
             sluice_snapshots *store;
@@ -229,7 +210,7 @@ static void snapshots_files_and_copies(void **state) {
 
 static void memory_is_bound_by_the_window(void **state) {
     (void)state;
-    sluice_model *all = model_of(ALL), *some = model_of(SOME);
+    sluice_model *all = test_model_of(ALL, 7), *some = test_model_of(SOME, 7);
     sluice_session_params p = {.capacity = 100000, .prefill_chunk = CHUNK};
     int64_t once = sluice_session_cache_bytes(sluice_model_config(all), &p), half = sluice_session_cache_bytes(sluice_model_config(some), &p);
     p.capacity = 200000;

@@ -2,6 +2,7 @@
 /* Reference cases through sluice_verify. */
 #ifndef SLUICE_TEST_REFERENCE_H
 #define SLUICE_TEST_REFERENCE_H
+#include "sluice/model.h"
 #include "sluice/verify.h"
 
 /* Directory of a case, e.g. "models/llama": from the shared references, else the copy in tests/data, else NULL. */
@@ -9,4 +10,6 @@ const char *test_reference(const char *name);
 /* Verifies a case; the test fails with every line of the report that failed, or when fewer than `least` lines were
  * compared (so that nothing is left out silently). */
 void test_verify_case(const char *name, sluice_verify_kind kind, int least);
+/* Every model of the shared references that is supported, loaded as fp32; their number. Skips the test when there are none. */
+int test_each_model(void (*visit)(void *user, const char *name, const sluice_model *model), void *user);
 #endif

@@ -56,3 +56,23 @@ void test_random_ids(int32_t *ids, int count, int vocab, uint64_t seed) {
     sluice__rng r = {.seed = seed, .stream = 77};
     for (int i = 0; i < count; i++) ids[i] = (int32_t)sluice__rng_below(&r, (uint64_t)vocab);
 }
+
+const char test_hybrid_config[] =
+    "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 64, \"hidden_size\": 32, \"intermediate_size\": 48, "
+    "\"num_hidden_layers\": 4,"
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"max_position_embeddings\": 512,"
+    "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\", \"full_attention\"],"
+    "\"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
+    "\"linear_value_head_dim\": 8,"
+    "\"linear_conv_kernel_dim\": 4, \"initializer_range\": 0.3, \"rms_norm_eps\": 1e-6, \"attn_output_gate\": true,"
+    "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000, \"partial_rotary_factor\": 0.25}}";
+
+sluice_model *test_model_of(const char *text, uint64_t seed) {
+    sluice_error err = {0};
+    sluice_config config;
+    sluice_model *model;
+    assert_ok_err(sluice_config_parse(&config, text, "config.json", &err), &err);
+    assert_ok_err(sluice_model_new(&model, &config, seed, &err), &err);
+    sluice_config_free(&config);
+    return model;
+}

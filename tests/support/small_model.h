@@ -9,6 +9,10 @@
  * top of a small base: vocabulary 96, D 32, F 48, 2 layers, 4 heads over 2, head_dim 8. Matrices are N(0, 0.9 /
  * sqrt(columns)), the embedding N(0, 0.2), norms 1 + N(0, 0.15), biases and gate parameters N(0, 0.5). */
 sluice_model *test_small_model(const char *overrides, uint64_t seed);
+/* Of the text of a config.json, with the initialisation of training. */
+sluice_model *test_model_of(const char *config, uint64_t seed);
+/* Two gated softmax layers behind one layer of linear attention each; vocabulary 64, heads of 32. */
+extern const char test_hybrid_config[];
 /* ids[i] uniform in 0..vocab-1 */
 void test_random_ids(int32_t *ids, int count, int vocab, uint64_t seed);
 #endif

@@ -2,6 +2,7 @@
 /* Paths, temporary directories and child programs for tests. */
 #include "support/test_support.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,4 +69,13 @@ int test_run(const char *command, char **output) {
     if (output) *output = text;
     else free(text);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void test_write_book(const char *path) {
+    static const char *const words[] = {"the ", "light ", "was ", "upon ", "waters, ", "and ", "evening ", "came.\n"};
+    char *text = sluice__calloc(1, 64000, SLUICE__MEM_OTHER);
+    unsigned r = 1;
+    while (strlen(text) < 60000) strcat(text, words[(r = r * 1103515245u + 12345u) >> 16 & 7]);
+    assert_ok(sluice__write_file(path, text, strlen(text), NULL));
+    sluice__free(text);
 }

@@ -24,6 +24,8 @@ const char *test_shared(const char *relative);
 const char *test_data(const char *relative);
 /* A fresh empty directory below the temporary directory, removed at exit. Static buffer, 8 at a time. */
 const char *test_temp_dir(void);
+/* A file of 60,000 characters, made of eight words in random order, always the same. */
+void test_write_book(const char *path);
 /* Runs a shell command; exit code (or 128 + signal) is returned, stdout and stderr together in *output (free()). */
 int test_run(const char *command, char **output);
 #endif

@@ -240,12 +240,9 @@ static void branches_refuse_another_course(void **state) {
 static int set_up(void **state) {
     (void)state;
     snprintf(dir, sizeof dir, "%s", test_temp_dir());
-    char *text = sluice__calloc(1, 64000, SLUICE__MEM_OTHER);
-    static const char *const words[] = {"the ", "light ", "was ", "upon ", "waters, ", "and ", "evening ", "came.\n"};
-    unsigned r = 1;
-    while (strlen(text) < 60000) strcat(text, words[(r = r * 1103515245u + 12345u) >> 16 & 7]);
-    put("book.txt", text);
-    sluice__free(text);
+    char book[256];
+    snprintf(book, sizeof book, "%s/book.txt", dir);
+    test_write_book(book);
     return 0;
 }
 

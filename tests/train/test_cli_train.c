@@ -21,12 +21,9 @@ static void put(const char *name, const char *text) {
 }
 
 static void put_book(void) {
-    char *text = sluice__calloc(1, 64000, SLUICE__MEM_OTHER);
-    static const char *const words[] = {"the ", "light ", "was ", "upon ", "waters, ", "and ", "evening ", "came.\n"};
-    unsigned r = 1;
-    while (strlen(text) < 60000) strcat(text, words[(r = r * 1103515245u + 12345u) >> 16 & 7]);
-    put("book.txt", text);
-    sluice__free(text);
+    char path[256];
+    snprintf(path, sizeof path, "%s/book.txt", dir);
+    test_write_book(path);
 }
 
 static const char base[] =
