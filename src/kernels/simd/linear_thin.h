@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* y = x W^T for a few rows of x: body for one vec_<isa>.h. A general product packs W first, which costs as much as
  * reading it; here each row of W is read once, straight into multiply-adds. One row of x: bound by memory, so W is
- * read in the order it lies in, which the prefetcher likes best. More rows: blocks of THIN_ROWS rows by four
+ * read in the order it lies in, which the prefetcher likes best, with a little help at the ends of pages. More rows: blocks of THIN_ROWS rows by four
  * outputs, where a load of W serves several rows and a load of x four outputs; bound by arithmetic from about eight
  * rows on. 16-bit weights are widened as they are loaded; `kind` is a constant after inlining. */
 #include "kernels/kernels.h"
 
 /* Accumulators must leave registers for operands: 16 of 32, or 8 of 16. */
 enum { THIN_ROWS = VEC == 16 ? 4 : 2 };
-/* Bytes ahead of their use from which W is asked for into the second-level cache, and those that arrive at once. */
-enum { THIN_AHEAD = 16384, THIN_LINE = 64 };
+/* Bytes ahead of their use from which W is asked for into the second-level cache, for several rows of x and for one, and
+ * those that arrive at once. */
+enum { THIN_AHEAD = 16384, THIN_AHEAD_ONE = 1024, THIN_LINE = 64 };
 
 typedef enum thin_kind { THIN_F32, THIN_F16, THIN_BF16 } thin_kind;
 
@@ -24,11 +25,15 @@ VEC_INLINE const void *thin_row(const void *w, int64_t row, int64_t in, thin_kin
     return (const char *)w + row * in * (kind == THIN_F32 ? 4 : 2);
 }
 
-/* Four accumulators hide the latency of the addition. */
+/* Four accumulators hide the latency of the addition. The processor's own prefetching starts anew in every page, and the
+ * conversions leave its window too little room to make up for that (docs/speed-log.md). */
 VEC_INLINE float thin_dot(const float *x, const void *w, int64_t in, thin_kind kind) {
     vec a = vec_zero(), b = a, c = a, d = a;
+    const int bytes = 4 * VEC * (kind == THIN_F32 ? 4 : 2); /* of W in a step */
+    const char *next = (const char *)w + THIN_AHEAD_ONE;
     int64_t i = 0;
-    for (; i + 4 * VEC <= in; i += 4 * VEC) {
+    for (; i + 4 * VEC <= in; i += 4 * VEC, next += bytes) {
+        for (int line = 0; line < bytes; line += THIN_LINE) vec_fetch(next + line);
         a = vec_fma(vec_load(x + i), thin_load(w, i, VEC, kind), a);
         b = vec_fma(vec_load(x + i + VEC), thin_load(w, i + VEC, VEC, kind), b);
         c = vec_fma(vec_load(x + i + 2 * VEC), thin_load(w, i + 2 * VEC, VEC, kind), c);

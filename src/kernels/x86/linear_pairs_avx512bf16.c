@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* y = x W^T for a few rows of bf16 with VDPBF16PS, straight on rows of W: a lane sums pairs along the row, lanes are added at
- * the end, nothing is packed. One row of x is bound by memory and reads W in the order in which it lies. More rows take
+ * the end, nothing is packed. One row of x is bound by memory and reads W in the order in which it lies, asking for it a little
+ * ahead, because the processor's own prefetching starts anew in every page. More rows take
  * four outputs at a time, and W comes by prefetches into the second-level cache far ahead of its use: four streams of one
  * row each are too short for the processor to find, and fetching into the first cache stops for lack of fill buffers
  * (docs/speed-log.md: 8 rows 8 GB/s without, 11 into the first cache, 19 into the second, a reader 19). */
 #include "kernels/kernels.h"
 #include <immintrin.h>
 
-enum { PAIRS = 16, STEP = 2 * PAIRS, OUTPUTS = 4, LINE = 64, AHEAD = 16384 /* bytes */ };
+enum { PAIRS = 16, STEP = 2 * PAIRS, OUTPUTS = 4, LINE = 64, AHEAD = 16384, AHEAD_ONE = 1024 /* bytes */ };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -30,11 +31,14 @@ static float dot(const sluice__bf16 *x, const sluice__bf16 *w, int64_t in) {
     __m512 sum[4];
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) sum[j] = _mm512_setzero_ps();
+    const char *next = (const char *)w + AHEAD_ONE;
     int64_t i = 0;
-    for (; i + 4 * STEP <= in; i += 4 * STEP) {
+    for (; i + 4 * STEP <= in; i += 4 * STEP, next += 4 * LINE) {
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < 4; j++) {
+            _mm_prefetch(next + j * LINE, _MM_HINT_T1);
             sum[j] = _mm512_dpbf16_ps(sum[j], load(x + i + j * STEP, STEP), load(w + i + j * STEP, STEP));
+        }
     }
     for (; i < in; i += STEP) sum[0] = _mm512_dpbf16_ps(sum[0], load(x + i, in - i), load(w + i, in - i));
     return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
