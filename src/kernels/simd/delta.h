@@ -34,11 +34,19 @@ VEC_INLINE vec conv_input(const sluice__conv *p, int64_t row, int64_t c, int n) 
 /* Channels c..c+n-1, row after row, so that memory is read in runs as long as a strip. */
 enum { STRIP = 256, TAPS = 8 };
 
+/* w[j][i] = tap early + j of channel i of n. */
+VEC_INLINE void conv_taps(float w[TAPS][STRIP], const float *from, int n, int early, int taps) {
+    for (int i = 0; i < n; i++)
+        for (int j = early; j < taps; j++) w[j - early][i] = from[i * taps + j];
+    for (int j = early; j < taps; j++)
+        for (int i = n; i % VEC; i++) w[j - early][i] = 0;
+}
+
 static void conv_strip(const sluice__conv *p, int64_t c, int n) {
-    float w[TAPS][STRIP] = {{0}}; /* of the last taps; earlier ones are rare and gathered as they come */
+    float w[TAPS][STRIP]; /* of the last taps; earlier ones are rare and gathered as they come */
     int early = p->taps - TAPS > 0 ? p->taps - TAPS : 0;
-    for (int j = early; j < p->taps; j++)
-        for (int i = 0; i < n; i++) w[j - early][i] = p->w[(c + i) * p->taps + j];
+    if (p->taps == 4) conv_taps(w, p->w + c * 4, n, 0, 4); /* a constant, so that compilers see a transposition */
+    else conv_taps(w, p->w + c * p->taps, n, early, p->taps);
     for (int64_t t = 0; t < p->rows; t++)
         for (int i = 0; i < n; i += VEC) {
             int live = lanes(n - i);
