@@ -113,7 +113,7 @@ typedef struct call {
     int64_t rows;
     const sluice__quant_matrix *w;
     int matrices;
-    unsigned char *scratch; /* of all threads; NULL for few rows */
+    unsigned char *scratch; /* of all threads; NULL for 2 to 8 rows */
 } call;
 
 /* Panels begin..end-1 of all matrices in a row. */
@@ -160,7 +160,7 @@ void sluice__quant_linear_forward(float *y, int64_t y_stride, const float *x, in
                  .bytes = (double)bytes + 4.0 * (double)rows * (double)(columns + outputs), .m = rows, .n = outputs,
                  .k = columns);
     int threads = sluice__team(panels * PANEL * columns / 4 * (rows > 4 ? 4 : 1));
-    size_t own = rows > SLUICE__DIRECT_ROWS ? (size_t)threads * (size_t)sluice__quant_scratch_bytes(columns) : 0;
+    size_t own = rows == 1 || rows > SLUICE__DIRECT_ROWS ? (size_t)threads * (size_t)sluice__quant_scratch_bytes(columns) : 0;
     unsigned char *buffer = new_scratch(&at_once, columns, own);
     for (int64_t r = 0; r < rows; r += at_once) {
         int64_t n = rows - r < at_once ? rows - r : at_once;

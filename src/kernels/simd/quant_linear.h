@@ -4,7 +4,7 @@
  * unsigned codes times inputs of some rows, four bytes to a lane), ivec_dot_signed, DOT_CENTRED (codes of Q8_0 are signed),
  * ROWS_ABREAST (rows of x whose sums grow in turn, because each waits for itself), QUANT_ROWS (of a tile in registers).
  *
- * Direct: VEC rows of W are opened part by part, and all rows of x (a tile of 1 to 8) multiplied with what lies in registers.
+ * One row of x: simd/quant_row.h. Direct: VEC rows of W are opened part by part, and all rows of x (a tile of 1 to 8) multiplied with what lies in registers.
  * The hardware does not take sixteen streams for sequential reading, so the next VEC rows, which follow in memory, are
  * prefetched into the second-level cache meanwhile, in their order. Panels: opened parts are written down first, and tiles
  * of x pass over them. The offset of a type's codes is put into the sum at its start. */
@@ -159,6 +159,8 @@ static void direct_rows(float *y, int64_t y_stride, const unsigned char *x, int6
         for (int m = 0; m < rows; m++) vec_store_n(y + m * y_stride + r, total[m], n);
     }
 }
+
+#include "kernels/simd/quant_row.h"
 
 /* ---- panels ---- */
 
@@ -345,6 +347,8 @@ static void panels_of_rows(float *y, int64_t y_stride, const unsigned char *x, i
 void QUANT_KERNEL(quant_linear)(float *y, int64_t y_stride, const void *x, int64_t rows, const sluice__quant_matrix *w,
                                 int64_t begin, int64_t end, void *scratch) {
     int64_t last = end * PANEL < w->rows ? end * PANEL : w->rows;
-    if (rows <= SLUICE__DIRECT_ROWS) direct_rows(y, y_stride, x, rows, w, begin * PANEL, last);
+    rows_fn *products = rows == 1 ? row_products_of(w->type) : NULL;
+    if (products) one_row(y, products, x, w, begin * PANEL, last, scratch);
+    else if (rows <= SLUICE__DIRECT_ROWS) direct_rows(y, y_stride, x, rows, w, begin * PANEL, last);
     else panels_of_rows(y, y_stride, x, rows, w, begin, end, scratch);
 }

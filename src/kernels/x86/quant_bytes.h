@@ -7,6 +7,7 @@
 #include <string.h>
 
 VEC_INLINE __m128i bytes16(const unsigned char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
+VEC_INLINE __m256i bytes32(const unsigned char *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 VEC_INLINE int32_t int_at(const void *p) {
     int32_t v;
     memcpy(&v, p, sizeof v);

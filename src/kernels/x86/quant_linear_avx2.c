@@ -36,10 +36,12 @@ VEC_INLINE ivec ivec_fifth(ivec code, ivec a, ivec bits) {
     return _mm256_or_si256(code, _mm256_andnot_si256(none, _mm256_set1_epi8(16)));
 }
 
-/* Rows r and r + 4 of those at p. */
-VEC_INLINE ivec every_fourth(const unsigned char *p, int64_t stride) {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(bytes16(p)), bytes16(p + 4 * stride), 1);
+/* 16 bytes each at p and p + step. */
+VEC_INLINE ivec row_bytes16(const unsigned char *p, int64_t step) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(bytes16(p)), bytes16(p + step), 1);
 }
+/* Rows r and r + 4 of those at p. */
+VEC_INLINE ivec every_fourth(const unsigned char *p, int64_t stride) { return row_bytes16(p, 4 * stride); }
 VEC_INLINE void ivec_rows(ivec *out, const unsigned char *p, int64_t stride) {
     ivec a = every_fourth(p, stride), b = every_fourth(p + stride, stride);
     ivec c = every_fourth(p + 2 * stride, stride), d = every_fourth(p + 3 * stride, stride);
@@ -85,6 +87,45 @@ VEC_INLINE void ivec_dot_signed(ivec *acc, const ivec *code, const unsigned char
             ivec input = _mm256_set1_epi32(int_at(x + SLUICE__PART * r + 4 * g));
             acc[r] = add_pairs(acc[r], _mm256_maddubs_epi16(_mm256_abs_epi8(code[g]), _mm256_sign_epi8(input, code[g])));
         }
+}
+
+/* ---- one row of x ---- */
+
+VEC_INLINE ivec row_bytes32(const unsigned char *p, int64_t step) {
+    (void)step;
+    return bytes32(p);
+}
+VEC_INLINE ivec row_twice(const unsigned char *p) { return bytes32(p); }
+VEC_INLINE __m128i row_half(const unsigned char *p) {
+    int16_t h;
+    memcpy(&h, p, sizeof h);
+    return _mm_set1_epi16(h);
+}
+VEC_INLINE vec row_halves(const unsigned char *p, int step, int at, int lanes) {
+    __m128i first = row_half(p + at);
+    return _mm256_cvtph_ps(lanes == VEC ? first : _mm_unpacklo_epi64(first, row_half(p + step + at)));
+}
+VEC_INLINE vec row_widened(__m256 v) { return v; }
+VEC_INLINE vec row_spread(__m256 v, int first, int step, int lanes) {
+    int place[VEC];
+    for (int i = 0; i < VEC; i++) place[i] = first + step * (i / lanes);
+    return _mm256_permutevar8x32_ps(v, _mm256_loadu_si256((const __m256i *)(const void *)place));
+}
+VEC_INLINE ivec row_bits(int first) { return _mm256_set1_epi8((char)(1 << first)); }
+VEC_INLINE ivec row_high(ivec a, int part) {
+    if (part < 2) a = _mm256_slli_epi16(a, part == 0 ? 4 : 2);
+    if (part > 2) a = _mm256_srli_epi16(a, 2);
+    return _mm256_and_si256(a, _mm256_set1_epi8(0x30));
+}
+VEC_INLINE ivec row_dot(ivec sum, ivec code, ivec x) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(code, x), _mm256_set1_epi16(1)));
+}
+VEC_INLINE ivec row_dot_nibbles(ivec sum, ivec a, ivec x, ivec b, ivec y) {
+    ivec pairs = _mm256_add_epi16(_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+VEC_INLINE ivec row_dot_signed(ivec sum, ivec code, ivec x) {
+    return row_dot(sum, _mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
 }
 VEC_INLINE vec vec_set_at(const void *p) { return _mm256_castsi256_ps(_mm256_set1_epi32(int_at(p))); }
 

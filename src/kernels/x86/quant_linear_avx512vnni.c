@@ -35,13 +35,14 @@ VEC_INLINE ivec ivec_fifth(ivec code, ivec a, ivec bits) {
     return _mm512_mask_add_epi8(code, _mm512_test_epi8_mask(a, bits), code, _mm512_set1_epi8(16));
 }
 
-/* Rows r, r + 4, r + 8, r + 12 of those at p. */
-VEC_INLINE ivec every_fourth(const unsigned char *p, int64_t stride) {
-    ivec v = _mm512_castsi128_si512(bytes16(p));
-    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, bytes16(p + 4 * stride));
-    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, bytes16(p + 8 * stride));
-    return _mm512_mask_broadcast_i32x4(v, 0xf000, bytes16(p + 12 * stride));
+/* 16 bytes each at p, p + step, p + 2 step, p + 3 step. */
+VEC_INLINE ivec row_bytes16(const unsigned char *p, int64_t step) {
+    __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes16(p)), bytes16(p + step), 1);
+    __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes16(p + 2 * step)), bytes16(p + 3 * step), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
+/* Rows r, r + 4, r + 8, r + 12 of those at p. */
+VEC_INLINE ivec every_fourth(const unsigned char *p, int64_t stride) { return row_bytes16(p, 4 * stride); }
 VEC_INLINE void ivec_rows(ivec *out, const unsigned char *p, int64_t stride) {
     ivec a = every_fourth(p, stride), b = every_fourth(p + stride, stride);
     ivec c = every_fourth(p + 2 * stride, stride), d = every_fourth(p + 3 * stride, stride);
@@ -72,6 +73,39 @@ VEC_INLINE void ivec_dot(ivec *acc, const ivec *code, const unsigned char *x, in
 VEC_INLINE void ivec_dot_signed(ivec *acc, const ivec *code, const unsigned char *x, int rows) {
     ivec_dot(acc, code, x, rows, 8, 255);
 }
+
+/* ---- one row of x ---- */
+
+VEC_INLINE ivec row_bytes32(const unsigned char *p, int64_t step) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(bytes32(p)), bytes32(p + step), 1);
+}
+VEC_INLINE ivec row_twice(const unsigned char *p) { return _mm512_broadcast_i64x4(bytes32(p)); }
+VEC_INLINE vec row_halves(const unsigned char *p, int step, int at, int lanes) {
+    enum { LANES = 16 };
+    short place[LANES];
+    for (int i = 0; i < LANES; i++) place[i] = (short)((i / lanes * step + at) / 2);
+    __m256i places = _mm256_loadu_si256((const __m256i *)(const void *)place);
+    ivec halves = _mm512_permutexvar_epi16(_mm512_castsi256_si512(places), _mm512_loadu_si512(p));
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+}
+VEC_INLINE vec row_widened(__m256 v) { return _mm512_zextps256_ps512(v); }
+VEC_INLINE vec row_spread(__m256 v, int first, int step, int lanes) {
+    int place[VEC];
+    for (int i = 0; i < VEC; i++) place[i] = first + step * (i / lanes);
+    return _mm512_permutexvar_ps(_mm512_loadu_si512(place), _mm512_castps256_ps512(v));
+}
+VEC_INLINE ivec row_bits(int first) {
+    __m256i low = _mm256_set1_epi8((char)(1 << first)), high = _mm256_set1_epi8((char)(1 << (first + 2)));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+VEC_INLINE ivec row_high(ivec a, int part) {
+    ivec left = _mm512_sllv_epi64(a, _mm512_setr_epi64(4, 4, 4, 4, 2, 2, 2, 2));
+    ivec right = _mm512_srlv_epi64(a, _mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2));
+    return _mm512_and_si512(part == 0 ? left : right, _mm512_set1_epi8(0x30));
+}
+VEC_INLINE ivec row_dot(ivec sum, ivec code, ivec x) { return _mm512_dpbusd_epi32(sum, code, x); }
+VEC_INLINE ivec row_dot_nibbles(ivec sum, ivec a, ivec x, ivec b, ivec y) { return row_dot(row_dot(sum, a, x), b, y); }
+VEC_INLINE ivec row_dot_signed(ivec sum, ivec code, ivec x) { return row_dot(sum, code, x); }
 VEC_INLINE vec vec_set_at(const void *p) { return _mm512_castsi512_ps(_mm512_set1_epi32(int_at(p))); }
 
 #include "kernels/simd/quant_linear.h"
