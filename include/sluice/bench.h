@@ -4,6 +4,7 @@
  * sluice_set_num_threads. */
 #ifndef SLUICE_BENCH_H
 #define SLUICE_BENCH_H
+#include <stdbool.h>
 #include <stdint.h>
 #include "sluice/status.h"
 
@@ -82,6 +83,7 @@ typedef struct sluice_bench_infer_params {
     int prefill, decode, depth; /* tokens; 0 leaves that measurement out */
     int parallel;               /* sequences that decode together, 1..1024, `decode` tokens each */
     int repeat;                 /* timed runs of every model, in turn, after one that is not timed */
+    bool reader;                /* also read 256 MB of other memory after every fourth step of decoding */
     sluice_bench_profile *profiles; /* [2 * num_models]: of the best prompt, and of one step of the best decoding; NULL: none */
 } sluice_bench_infer_params;
 sluice_bench_infer_params sluice_bench_infer_default(void); /* prefill 512, decode 128, depth 0, parallel 1, repeat 5 */
@@ -93,7 +95,8 @@ typedef struct sluice_bench_infer_row {
     double load_seconds;   /* from the call to a model that can run */
     double first_token_seconds; /* from the call to the logits of a prompt of one token */
     double prefill_seconds, prefill_median; /* of the prompt; 0 where not measured */
-    double decode_seconds, decode_median;   /* of all `decode` steps, each a token of every sequence */
+    double decode_seconds, decode_median;   /* of all `decode` steps, each a token of every sequence; the reader's time is not in it */
+    double reader_gbs; /* 10^9 bytes a second that the reader got during the best decoding; 0 without it */
 } sluice_bench_infer_row;
 /* rows [num_models]. */
 sluice_status sluice_bench_infer(const sluice_bench_infer_params *p, sluice_bench_infer_row *rows, sluice_error *err);

@@ -23,6 +23,9 @@ static void print_row(const sluice_bench_infer_row *r, const sluice_bench_infer_
         printf("  decode %d behind %d: %.2f tok/s (median %.2f), %.1f GB/s of weights%s\n", p->decode, p->depth,
                tokens_of(p) / r->decode_seconds, tokens_of(p) / r->decode_median, read_rate(r, p->decode),
                p->parallel > 1 ? ", all sequences together" : "");
+    if (r->reader_gbs > 0)
+        printf("  a reader in turn with it: %.1f GB/s, of which weights are %.0f %%\n", r->reader_gbs,
+               100 * read_rate(r, p->decode) / r->reader_gbs);
 }
 
 static json_t *row_json(const sluice_bench_infer_row *r, const sluice_bench_infer_params *p) {
@@ -41,6 +44,7 @@ static json_t *row_json(const sluice_bench_infer_row *r, const sluice_bench_infe
         json_object_set_new(row, "decode_tokens_per_second", json_real(tokens_of(p) / r->decode_seconds));
         json_object_set_new(row, "decode_tokens_per_second_median", json_real(tokens_of(p) / r->decode_median));
         json_object_set_new(row, "decode_weight_gbs", json_real(read_rate(r, p->decode)));
+        if (r->reader_gbs > 0) json_object_set_new(row, "reader_gbs", json_real(r->reader_gbs));
     }
     return row;
 }

@@ -18,7 +18,7 @@ typedef struct options {
     cli_common common;
     double seconds;
     char *shape, *gates, *dtypes, *optim;
-    int steps, warmup, profile;
+    int steps, warmup, profile, reader;
     sluice_bench_profile *profiles; /* of train or infer; NULL without --profile */
     sluice_bench_infer_params infer; /* its models: from the command line */
 } options;
@@ -182,6 +182,7 @@ static const char *idle_option(const options *o, int kind) {
                {"--decode", INFER, o->infer.decode != d.decode},
                {"--depth", INFER, o->infer.depth != d.depth},
                {"--parallel", INFER, o->infer.parallel != d.parallel},
+               {"--reader", INFER, o->reader},
                {"--repeat", INFER | TOKENIZE, o->infer.repeat != d.repeat}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].given && !(all[i].kinds >> kind & 1)) return all[i].name;
@@ -212,6 +213,7 @@ static int run_bench(options *o, poptContext ctx) {
     o->infer.models = args;
     o->infer.num_models = count;
     size_t profiles = kind == 1 ? SLUICE_BENCH_ROWS : 2 * (size_t)count;
+    o->infer.reader = o->reader;
     o->infer.profiles = o->profiles = o->profile ? calloc(profiles, sizeof *o->profiles) : NULL;
     if (o->profile && !o->profiles) {
         sluice_error none = {.code = SLUICE_ERR_MEMORY};
@@ -254,6 +256,8 @@ int cmd_bench(int argc, const char **argv) {
          "infer: tokens that decoding finds in the cache", "N"},
         {"parallel", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.parallel, 0,
          "infer: sequences that decode together; tokens per second are those of all", "N"},
+        {"reader", '\0', POPT_ARG_NONE, &o.reader, 0,
+         "infer: read other memory in turn with decoding, and report that bandwidth", NULL},
         {"repeat", '\0', POPT_ARG_INT | POPT_ARGFLAG_SHOW_DEFAULT, &o.infer.repeat, 0,
          "infer, tokenize: timed runs, of which the best counts", "N"},
         CLI_COMMON_OPTIONS(&o.common),

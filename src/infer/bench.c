@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timing of inference: a prompt into an empty session, then single tokens of one or several sequences, with fixed random tokens. All models are
- * loaded at once and take turns, because machines are slower at some moments than at others, and the question is the
- * ratio. */
+/* Timing of inference: a prompt into an empty session, then single tokens of one or several sequences, with fixed random
+ * tokens. All models are loaded at once and take turns, because machines are slower at some moments than at others, and the
+ * question is the ratio. For the same reason the bandwidth that decoding is measured by is that of a reader in turn with it. */
 #include "sluice/bench.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "kernels/profile.h"
+#include "kernels/read.h"
 #include "sluice/session.h"
+#include <math.h>
 #include <stdlib.h>
+
+enum { READER_FLOATS = 64 << 20, READER_STEPS = 4 };
 
 /* One loaded model, and its times. */
 typedef struct runner {
@@ -19,6 +23,8 @@ typedef struct runner {
     float *logits; /* [parallel, vocab_size] */
     sluice_batch_item *items; /* [parallel] */
     double *prefill, *decode; /* seconds [repeat] */
+    float *reader;            /* [READER_FLOATS], of all models together; NULL: none */
+    double best_decode, reader_gbs;
     sluice_bench_profile *profiles; /* [2] of the best: prefill, one token of decoding; NULL: none */
 } runner;
 
@@ -121,13 +127,25 @@ static sluice_status step(runner *r, int at, int depth, int count, int parallel,
     return sluice_session_eval_batch(r->session, r->items, parallel, err);
 }
 
+/* The reader's turn is not a part of *seconds, nor of the profile. */
 static sluice_status time_decode(runner *r, const sluice_bench_infer_params *p, double *seconds, sluice_bench_profile *profile,
                                  sluice_error *err) {
     sluice_status st = fill(r, p->depth, p->parallel, err);
     stopwatch c;
+    double reading = 0;
+    int passes = 0;
     start_watch(&c, profile);
-    for (int i = 0; st == SLUICE_OK && i < p->decode; i++) st = step(r, i, p->depth, p->decode, p->parallel, err);
-    *seconds = stop_watch(&c, p->decode);
+    for (int i = 0; st == SLUICE_OK && i < p->decode; i++) {
+        st = step(r, i, p->depth, p->decode, p->parallel, err);
+        if (!r->reader || i % READER_STEPS) continue;
+        reading += sluice__read_seconds(r->reader, READER_FLOATS);
+        passes++;
+    }
+    *seconds = stop_watch(&c, p->decode) - reading;
+    if (passes && *seconds < r->best_decode) {
+        r->best_decode = *seconds;
+        r->reader_gbs = (double)passes * READER_FLOATS * sizeof(float) / reading / 1e9;
+    }
     return st;
 }
 
@@ -141,7 +159,7 @@ static sluice_status run_once(runner *r, const sluice_bench_infer_params *p, dou
     return st;
 }
 
-static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, sluice_bench_infer_row *rows,
+static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, float *reader, sluice_bench_infer_row *rows,
                              sluice_error *err) {
     int tokens = p->prefill > p->depth + p->decode ? p->prefill : p->depth + p->decode;
     double unused;
@@ -156,6 +174,8 @@ static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, slui
         if (st == SLUICE_OK) st = run_once(&r[m], p, &unused, &unused, NULL, err);
         r[m].profiles = p->profiles ? p->profiles + 2 * m : NULL;
         for (int i = 0; r[m].profiles && i < 2; i++) r[m].profiles[i] = (sluice_bench_profile){0};
+        r[m].reader = reader;
+        r[m].best_decode = INFINITY;
     }
     for (int i = 0; st == SLUICE_OK && i < p->repeat; i++)
         for (int m = 0; st == SLUICE_OK && m < p->num_models; m++)
@@ -163,6 +183,7 @@ static sluice_status run_all(runner *r, const sluice_bench_infer_params *p, slui
     for (int m = 0; st == SLUICE_OK && m < p->num_models; m++) {
         sluice__best_and_median(r[m].prefill, p->repeat, &rows[m].prefill_seconds, &rows[m].prefill_median);
         sluice__best_and_median(r[m].decode, p->repeat, &rows[m].decode_seconds, &rows[m].decode_median);
+        rows[m].reader_gbs = r[m].reader_gbs;
     }
     return st;
 }
@@ -177,6 +198,8 @@ static sluice_status check(const sluice_bench_infer_params *p, sluice_error *err
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "prefill and decode are both 0: nothing to measure");
     if (p->parallel < 1 || p->parallel > 1024)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "parallel: found %d, expected 1..1024", p->parallel);
+    if (p->reader && (!p->decode || p->profiles))
+        return sluice__fail(err, SLUICE_ERR_ARGUMENT, "reader: needs decoding, without a profile, which it would disturb");
     if (p->repeat < 1 || p->repeat > 10000)
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "repeat: found %d, expected 1..10000", p->repeat);
     return SLUICE_OK;
@@ -186,9 +209,12 @@ sluice_status sluice_bench_infer(const sluice_bench_infer_params *p, sluice_benc
     sluice_status st = check(p, err);
     if (st != SLUICE_OK) return st;
     runner *r = sluice__calloc((size_t)p->num_models, sizeof *r, SLUICE__MEM_OTHER);
-    if (!r) return sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
-    st = run_all(r, p, rows, err);
-    for (int m = 0; m < p->num_models; m++) runner_free(&r[m]);
+    float *reader = p->reader ? sluice__calloc(READER_FLOATS, sizeof *reader, SLUICE__MEM_OTHER) : NULL;
+    st = r && (reader || !p->reader) ? SLUICE_OK : sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
+    for (int64_t i = 0; reader && i < READER_FLOATS; i++) reader[i] = (float)(i & 255); /* pages that nobody has written are one of zeros */
+    if (st == SLUICE_OK) st = run_all(r, p, reader, rows, err);
+    for (int m = 0; r && m < p->num_models; m++) runner_free(&r[m]);
     sluice__free(r);
+    sluice__free(reader);
     return st;
 }

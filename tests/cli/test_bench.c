@@ -155,6 +155,11 @@ static void inference(void **state) {
     positive(row, "decode_tokens_per_second");
     assert_int_equal(json_integer_value(json_object_get(row, "decode_sequences")), 5);
     json_decref(several);
+    snprintf(options, sizeof options, "infer --threads 1 --prefill 0 --decode 9 --repeat 2 --reader --json %s/models/llama", SLUICE_TEST_DATA);
+    json_t *reader = bench_json(options);
+    row = json_array_get(json_object_get(reader, "infer"), 0);
+    assert_true(positive(row, "reader_gbs") > 0.01 && positive(row, "reader_gbs") < 1e4);
+    json_decref(reader);
     snprintf(options, sizeof options, "infer --threads 1 --prefill 0 --decode 2 --repeat 1 --json %s/models/llama", SLUICE_TEST_DATA);
     root = bench_json(options);
     row = json_array_get(json_object_get(root, "infer"), 0);

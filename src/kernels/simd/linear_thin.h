@@ -10,7 +10,7 @@
 enum { THIN_ROWS = VEC == 16 ? 4 : 2 };
 /* Bytes ahead of their use from which W is asked for into the second-level cache, for several rows of x and for one, and
  * those that arrive at once. */
-enum { THIN_AHEAD = 16384, THIN_AHEAD_ONE = 1024, THIN_LINE = 64 };
+enum { THIN_AHEAD = 16384, THIN_AHEAD_ONE = 512, THIN_LINE = 64 };
 
 typedef enum thin_kind { THIN_F32, THIN_F16, THIN_BF16 } thin_kind;
 

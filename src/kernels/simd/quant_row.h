@@ -19,7 +19,7 @@
 
 enum {
     ROW_ABREAST = VEC == 16 ? 4 : 1, /* rows of W that share the loads of inputs */
-    ROW_AHEAD = 12288,               /* bytes of W */
+    ROW_AHEAD = VEC == 16 ? 4096 : 8192, /* bytes of W in front of the last of them */
     K_COLUMNS = 256,
     ROW_VECTORS = K_COLUMNS / (4 * VEC) /* of codes of a K block */
 };
@@ -218,9 +218,13 @@ VEC_INLINE void row_product(float *y, const unsigned char *in, const unsigned ch
     else for (int i = 0; i < n; i++) y[i] = vec_sum(s[i].products);
 }
 
+/* Bytes that are prefetched ahead, in the order of memory: the first block of the last of ROW_ABREAST rows is wanted as early as
+ * that of the first. */
+VEC_INLINE int64_t row_ahead(int64_t stride) { return (ROW_ABREAST - 1) * stride + ROW_AHEAD; }
+
 /* What to prefetch while ROW_ABREAST rows at p pass, `left` rows before the end: nothing new where that is behind it. */
-VEC_INLINE const unsigned char *row_ahead(const unsigned char *p, int64_t stride, int64_t left) {
-    return (left - ROW_ABREAST) * stride < ROW_AHEAD ? p : p + ROW_AHEAD;
+VEC_INLINE const unsigned char *row_next(const unsigned char *p, int64_t stride, int64_t left) {
+    return (left - ROW_ABREAST) * stride < row_ahead(stride) ? p : p + row_ahead(stride);
 }
 
 typedef void rows_fn(float *y, const unsigned char *in, const unsigned char *p, int64_t stride, int64_t rows, int64_t blocks);
@@ -230,7 +234,7 @@ typedef void rows_fn(float *y, const unsigned char *in, const unsigned char *p, 
                             int64_t blocks) {                                                                          \
         int64_t r = 0;                                                                                                 \
         for (; r + ROW_ABREAST <= rows; r += ROW_ABREAST, p += ROW_ABREAST * stride)                                   \
-            row_product(y + r, in, p, stride, blocks, row_ahead(p, stride, rows - r), ROW_ABREAST, SLUICE__QUANT_##name); \
+            row_product(y + r, in, p, stride, blocks, row_next(p, stride, rows - r), ROW_ABREAST, SLUICE__QUANT_##name);  \
         for (; r < rows; r++, p += stride) row_product(y + r, in, p, stride, blocks, p, 1, SLUICE__QUANT_##name);      \
     }
 ROWS(Q8_0) ROWS(Q4_0) ROWS(Q4_1) ROWS(Q4_K) ROWS(Q5_K) ROWS(Q6_K)
@@ -254,7 +258,8 @@ static void one_row(float *y, rows_fn *products, const unsigned char *x, const s
                     int64_t end, unsigned char *scratch) {
     int64_t stride = sluice__quant_row_bytes(w->type, w->columns);
     const unsigned char *first = w->blocks + begin * stride;
-    prefetch(first, (end - begin) * stride < ROW_AHEAD ? (end - begin) * stride : ROW_AHEAD);
+    int64_t all = (end - begin) * stride, ahead = row_ahead(stride);
+    prefetch(first, all < ahead ? all : ahead);
     put_all_inputs(scratch, (const row_part *)(const void *)x, w->columns / PART, w->type);
     products(y + begin, scratch, first, stride, end - begin, w->columns / sluice__quant_values(w->type));
 }
