@@ -14,7 +14,10 @@
 #include "kernels/scratch.h"
 #include <omp.h>
 
-enum { RANGE_KEYS = 256 }; /* fewest keys worth a range of their own */
+enum {
+    RANGE_KEYS = 256,       /* fewest keys worth a range of their own */
+    NEAR_FLOATS = 1 << 18   /* of keys and values, which stay in a cache from one token to the next */
+};
 
 void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu) {
     (void)cpu;
@@ -140,6 +143,7 @@ typedef struct decode_plan {
     int64_t units;                  /* key/value heads of all batch rows */
     int first, parts,
         keys; /* first key seen by anybody; ranges of `keys` keys each, the last one shorter */
+    int heads; /* key/value heads that one thread takes of a range, one after the other */
     size_t rows, part; /* queries of a unit, rounded up; floats of one part */
     size_t at;         /* of the first part, in floats behind those of the calls in front */
     int64_t stride;
@@ -162,8 +166,10 @@ static decode_plan plan_decode(const sluice__attention_call *c) {
     d.work = (double)rows * count * p->head_dim;
     int team = team_size(rows * (1 + count / RANGE_KEYS), d.work);
     if (d.units % team && d.units < 4 * team) d.parts = (int)((4 * team + d.units - 1) / d.units);
-    if (d.parts > most || c->typed_k.data) d.parts = most; /* a range that is widened has to stay in the cache */
+    bool far = (int64_t)count * p->num_kv_heads * p->head_dim * 2 > NEAR_FLOATS;
+    if (d.parts > most || c->typed_k.data || far) d.parts = most; /* a range that is widened has to stay in the cache */
     d.keys = (count + d.parts - 1) / d.parts;
+    d.heads = far && d.parts >= 2 * team ? p->num_kv_heads : 1;
     d.rows = sluice__attention_padded((size_t)(p->num_heads / p->num_kv_heads) * (size_t)p->q_len);
     d.part = d.rows * (3 + (size_t)d.stride);
     return d;
@@ -183,7 +189,7 @@ static void add_plan(decode_sum *sum, decode_plan *d) {
     d->first_item = sum->items;
     d->first_unit = sum->units;
     d->at = sum->parts;
-    sum->items += d->units * d->parts;
+    sum->items += d->units / d->heads * d->parts;
     sum->units += d->units;
     sum->work += d->work;
     sum->parts += (size_t)d->units * (size_t)d->parts * d->part;
@@ -199,13 +205,14 @@ static sluice__attention_part place_part(const decode_plan *d, float *at) {
                                     .stride = d->stride};
 }
 
-static void partial(const sluice__attention_kernels *k, const decode_plan *d, int64_t item, float *out, float *mine,
+/* Range `range` of the keys of one head. */
+static void partial(const sluice__attention_kernels *k, const decode_plan *d, int b, int kv, int range, float *out, float *mine,
                     float *wide) {
     const sluice__attention_call *c = d->call;
     const sluice_attention_params *p = &c->p;
-    int unit = (int)(item / d->parts), b = unit / p->num_kv_heads, kv = unit % p->num_kv_heads;
-    int begin = d->first + (int)(item % d->parts) * d->keys, end = begin + d->keys;
-    sluice__attention_part part = place_part(d, out + d->at + (size_t)item * d->part);
+    int begin = d->first + range * d->keys, end = begin + d->keys;
+    size_t slot = (size_t)(b * p->num_kv_heads + kv) * (size_t)d->parts + (size_t)range;
+    sluice__attention_part part = place_part(d, out + d->at + slot * d->part);
     if (end > p->kv_len) end = p->kv_len;
     if (!c->typed_k.data || begin >= end) {
         k->attention_partial_f32(c, b, kv, begin, end, &part, mine);
@@ -216,6 +223,13 @@ static void partial(const sluice__attention_kernels *k, const decode_plan *d, in
     widen(wide_v, d->stride, &c->typed_v, b, kv, begin, end, p->head_dim);
     sluice__attention_call one = narrowed(c, wide, wide_v, d->stride, begin);
     k->attention_partial_f32(&one, b, kv, begin, end, &part, mine);
+}
+
+/* Range after range, the heads of one next to each other: keys of all heads of a token are neighbours in memory. */
+static void some_heads(const sluice__attention_kernels *k, const decode_plan *d, int64_t item, float *out, float *mine, float *wide) {
+    int pieces = d->call->p.num_kv_heads / d->heads, first = (int)(item % pieces) * d->heads;
+    int range = (int)(item / pieces % d->parts), b = (int)(item / pieces / d->parts);
+    for (int kv = first; kv < first + d->heads; kv++) partial(k, d, b, kv, range, out, mine, wide);
 }
 
 static void merge(const sluice__attention_kernels *k, const decode_plan *d, int64_t unit, float *out, float *mine) {
@@ -245,7 +259,7 @@ static void decode_all(const sluice__attention_kernels *k, const decode_plan *pl
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < sum->items; i++) {
             const decode_plan *d = plan_at(plans, count, i, false);
-            partial(k, d, i - d->first_item, out, mine, mine + sum->own);
+            some_heads(k, d, i - d->first_item, out, mine, mine + sum->own);
         }
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < sum->units; i++) {

@@ -96,13 +96,14 @@ static void longer_ranges_agree(void **state) {
     static const int sizes[][6] = {/* q_len, kv_len, heads, kv_heads, dim, window */
                                    {300, 1111, 2, 1, 64, 0}, {1, 1000, 4, 2, 64, 0},
                                    {1, 1000, 8, 1, 128, 0},  {7, 4096, 1, 1, 80, 0},
-                                   {40, 2050, 1, 1, 32, 97}, {1, 3001, 2, 2, 16, 500}};
+                                   {40, 2050, 1, 1, 32, 97}, {1, 3001, 2, 2, 16, 500},
+                                   {1, 2500, 4, 2, 64, 0},   {2, 3000, 6, 3, 64, 0}}; /* ranges of all heads */
     for (int l = 0; l < LEVELS; l++) {
         if (sluice_cpu_select(levels[l], NULL) != SLUICE_OK) continue;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (int threads = 1; threads <= 3; threads += 2) {
                 sluice_attention_params p =
-                    params_of(1, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], sizes[i][4]);
+                    params_of(1 + (int)i / 7, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], sizes[i][4]);
                 p.window = sizes[i][5];
                 sluice_set_num_threads(threads);
                 problem_options o = {.layout = NAIVE_ODD,

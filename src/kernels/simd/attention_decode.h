@@ -254,15 +254,17 @@ static void merge_row(const sluice__attention_call *c, int b, int h, int i,
     float inverse = merge_sums(c, t, sluice__attention_row(p, b, h, i)), g[VEC];
     head_gates(c, b, h, i, 1, g);
     out_row to = out_row_at(c, b, h, i, g[0]);
-    for (int d = 0; d < p->head_dim; d += VEC) {
-        vec sum = vec_zero();
-        for (int64_t at = 0; at < parts * part_size; at += part_size) {
-            float weight = exp_of(w->top[row + at] - t.base);
-            sum = vec_fma(vec_set(weight), vec_load(w->out + at + row * w->stride + d), sum);
-        }
-        write_piece(p, &to, d, p->head_dim - d < VEC ? p->head_dim - d : VEC,
-                    vec_mul(sum, vec_set(inverse)));
+    float total[SLUICE__ATTENTION_MAX_HEAD_DIM];
+    for (int d = 0; d < p->head_dim; d += VEC) vec_store(total + d, vec_zero());
+    for (int64_t at = 0; at < parts * part_size; at += part_size) {
+        vec weight = vec_set(exp_of(w->top[row + at] - t.base));
+        const float *out = w->out + at + row * w->stride;
+        for (int d = 0; d < p->head_dim; d += VEC)
+            vec_store(total + d, vec_fma(weight, vec_load(out + d), vec_load(total + d)));
     }
+    for (int d = 0; d < p->head_dim; d += VEC)
+        write_piece(p, &to, d, p->head_dim - d < VEC ? p->head_dim - d : VEC,
+                    vec_mul(vec_load(total + d), vec_set(inverse)));
 }
 
 void VEC_KERNEL(attention_merge_f32)(const sluice__attention_call *c, int b, int kv,
