@@ -3,11 +3,13 @@
 """Attention of this project and of PyTorch in turn: causal, fp32, q, k, v inside one fused row.
 
     bench/attention.py PROGRAM [--threads N] [--rounds R]      needs torch
+    bench/attention.py PROGRAM --shape 1x4096x2x64 --who ours|torch      one of them, as JSON, for compare.py
 
 PROGRAM is test_kernels_attention of a release build. Prints the best time of each over all rounds.
 One thread is measured in processor time, several in wall time.
 """
 import argparse
+import json
 import re
 import subprocess
 import time
@@ -55,8 +57,17 @@ def main() -> None:
     parser.add_argument("program")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shape", help="batch x length x heads x head_dim")
+    parser.add_argument("--who", choices=["ours", "torch"])
     args = parser.parse_args()
+    if (args.shape is None) != (args.who is None):
+        parser.error("--shape and --who go together")
     torch.set_num_threads(args.threads)
+    if args.shape:
+        shape = tuple(map(int, args.shape.split("x")))
+        forward, backward = ours(args.program, args.threads, shape) if args.who == "ours" else torchs(args.threads, shape)
+        print(json.dumps({"forward": forward, "backward": backward}))
+        return
     print("| batch x length x heads x head_dim | forward | PyTorch | ratio | backward | PyTorch | ratio |")
     print("|---|---|---|---|---|---|---|")
     for shape in SHAPES:

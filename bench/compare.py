@@ -6,13 +6,16 @@
 
 Rows whose peer is not installed are named and left out. Models with random weights are made in FOLDER (6 GB) where numpy
 is installed; with --smollm2 FILE.gguf (SmolLM2-135M-Instruct) also that model in three types and as a directory.
-Ratios above 1 are in our favour. SLUICE_CPU=avx2 limits this project; PyTorch and oneDNN are limited alike here, llama.cpp
-is not (it is compiled for one machine).
+Ratios above 1 are in our favour. SLUICE_CPU=avx2 or --levels avx2 limits this project; PyTorch and oneDNN are limited alike
+here, llama.cpp is not (it is compiled for one machine), so --levels avx512,avx2 compares both with the same runs of it.
 """
 import argparse
 import importlib.util
+import itertools
 import json
+import mmap
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,23 +36,23 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_C
 
 class Bench:
     def __init__(self, args: argparse.Namespace):
-        self.args, self.rows, self.left_out, self.native_bf16 = args, [], [], False
+        self.args, self.left_out = args, []
         self.sluice = os.path.join(args.build, "sluice")
-        self.environment = dict(os.environ)
-        if os.environ.get("SLUICE_CPU") == "avx2":
-            self.environment |= AVX2
+        self.levels = args.levels.split(",")
+        self.rows, self.machine = {level: [] for level in self.levels}, {}
 
-    def json_of(self, command: list) -> dict:
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=self.environment)
+    def json_of(self, command: list, level: str = "") -> dict:
+        environment = os.environ | ({"SLUICE_CPU": level} if level else {}) | (AVX2 if level == "avx2" else {})
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command[:4]))}: {done.stderr.strip()[-200:]}")
         return json.loads(done.stdout)
 
-    def ours(self, *words) -> dict:
-        return self.json_of([self.sluice, "bench", *words, "--threads", self.args.threads, "--json"])
+    def ours(self, level: str, *words) -> dict:
+        return self.json_of([self.sluice, "bench", *words, "--threads", self.args.threads, "--json"], level)
 
-    def peer(self, script: str, *words) -> dict:
-        return self.json_of([sys.executable, os.path.join(HERE, "peers", script), *words, "--threads", self.args.threads])
+    def peer(self, script: str, *words, level: str = "") -> dict:
+        return self.json_of([sys.executable, os.path.join(HERE, "peers", script), *words, "--threads", self.args.threads], level)
 
     def alternate(self, calls: dict) -> dict:
         """The results of every call in turn, a list each."""
@@ -59,12 +62,16 @@ class Bench:
                 results[name].append(call())
         return results
 
-    def add(self, what: str, unit: str, ours: float, peer: float, target, higher: bool = True, note: str = "") -> None:
+    def at_levels(self, *words) -> dict:
+        """Calls of `sluice bench` for alternate(), one a level."""
+        return {level: (lambda level=level: self.ours(level, *words)) for level in self.levels}
+
+    def add(self, level: str, what: str, unit: str, ours: float, peer: float, target, higher: bool = True, note: str = "") -> None:
         row = {"what": what, "unit": unit, "ours": ours, "peer": peer, "ratio": ours / peer if higher else peer / ours,
                "target": target, "note": note}
-        self.rows.append(row)
+        self.rows[level].append(row)
         mark = "" if target is None else "   met" if row["ratio"] >= target else "   MISSED"
-        print(f"{what:62} {ours:10.4g} {peer:10.4g} {unit:6} {row['ratio']:6.2f} x  target "
+        print(f"{level:7}{what:62} {ours:10.4g} {peer:10.4g} {unit:6} {row['ratio']:6.2f} x  target "
               f"{'-' if target is None else f'{target:.2f}':5}{mark}   {note}", flush=True)
 
     def has(self, what: str, *modules: str) -> bool:
@@ -75,62 +82,64 @@ class Bench:
 
 
 def rows_train(b: Bench) -> None:
-    if not b.has("train", "torch"):
-        return
+    for level in b.levels if b.has("train", "torch") else ():
+        rows_train_at(b, level)
+
+
+def rows_train_at(b: Bench, level: str) -> None:
     fp32 = {}
     for dtype in ("float32", "bf16"):
-        if dtype == "bf16" and not b.native_bf16:
-            b.left_out.append("training bf16: the CPU, as far as SLUICE_CPU allows, has no bf16 products")
+        if dtype == "bf16" and "bf16" not in b.machine[level]["cpu"]:
+            b.left_out.append(f"training bf16, {level or 'here'}: no bf16 products")
             return
         for shape, (ratio, share, steps) in SHAPES.items():
             words = (shape, "--dtype", dtype, "--steps", str(steps))
-            calls = {"ours": lambda: b.ours("train", "--gates", "none", "--shape", *words), "eager": lambda: b.peer("torch_train.py", *words)}
+            calls = {"ours": lambda: b.ours(level, "train", "--gates", "none", "--shape", *words),
+                     "eager": lambda: b.peer("torch_train.py", *words, level=level)}
             if b.args.compile:
-                calls["compile"] = lambda: b.peer("torch_train.py", *words, "--how", "compile")
+                calls["compile"] = lambda: b.peer("torch_train.py", *words, "--how", "compile", level=level)
             r = b.alternate(calls)
             results = r.pop("ours")
             mine = [x["train"][0] for x in results]
             best, peer = max(x["tokens_per_second"] for x in mine), max(x["tokens_per_second"] for p in r.values() for x in p)
-            b.add(f"training {dtype} {shape} beside PyTorch ({' or '.join(r)})", "tok/s", best, peer, 1.4 if dtype == "bf16" else ratio)
+            b.add(level, f"training {dtype} {shape} beside PyTorch ({' or '.join(r)})", "tok/s", best, peer, 1.4 if dtype == "bf16" else ratio)
             if dtype == "bf16":
-                b.add(f"training bf16 {shape} beside our fp32", "tok/s", best, fp32[shape], 1.7)
+                b.add(level, f"training bf16 {shape} beside our fp32", "tok/s", best, fp32[shape], 1.7)
                 continue
             fp32[shape] = best
-            peak, reached = max(x["machine"]["gemm_gflops"] for x in results), max(x["flops"] / x["step_ms"] for x in mine) / 1e6
-            b.add(f"training fp32 {shape}, share of the product peak", "GF/s", reached, peak, share)
+            peak = max(results, key=lambda x: x["train"][0]["share_of_gemm_peak"])["machine"]["gemm_gflops"]
+            reached = peak * max(x["share_of_gemm_peak"] for x in mine)
+            b.add(level, f"training fp32 {shape}, share of the product peak of the same run", "GF/s", reached, peak, share)
             if shape == "124M:4x64":
-                b.add("AdamW pass, 124M, beside PyTorch fused", "ms", min(x["adamw_ms"] for x in mine),
+                b.add(level, "AdamW pass, 124M, beside PyTorch fused", "ms", min(x["adamw_ms"] for x in mine),
                       min(x["adamw_ms"] for x in r["eager"]), 1.0, higher=False)
                 best = min(mine, key=lambda x: x["adamw_ms"])
-                b.add("AdamW pass, 124M, beside 28 bytes a parameter at copy speed", "ms", best["adamw_ms"],
+                b.add(level, "AdamW pass, 124M, beside 28 bytes a parameter at copy speed", "ms", best["adamw_ms"],
                       best["adamw_ms"] / best["adamw_over_floor"], 1 / 1.2, higher=False)
 
 
 def rows_gates(b: Bench) -> None:
     """The cost of a gate beside our own model without one, the models in turn in one run. At most: its products and 1 %."""
-    for shape in SHAPES:
-        results = b.ours("train", "--shape", shape, "--steps", str(max(b.args.rounds, 2)))["train"]
+    for level, (shape, (_, _, steps)) in itertools.product(b.levels, SHAPES.items()):
+        results = b.ours(level, "train", "--shape", shape, "--steps", str(steps // 2 * b.args.rounds))["train"]
         by = {x["gate"]: x for x in results}
         for gate in ("headwise", "elementwise"):
             more = by[gate]["flops"] / by["none"]["flops"] - 1 if gate == "elementwise" else 0
-            b.add(f"gate {gate} {shape} beside none", "ms", by[gate]["step_ms"], by["none"]["step_ms"], 1 / (1.01 + more), higher=False,
+            b.add(level, f"gate {gate} {shape} beside none", "ms", by[gate]["step_ms"], by["none"]["step_ms"], 1 / (1.01 + more), higher=False,
                   note=f"{100 * (by[gate]['step_ms'] / by['none']['step_ms'] - 1):+.1f} % time, {100 * more:+.1f} % products")
 
 
 def rows_attention(b: Bench) -> None:
-    program = os.path.join(b.args.build, "tests", "test_kernels_attention")
+    program, script = os.path.join(b.args.build, "tests", "test_kernels_attention"), os.path.join(HERE, "attention.py")
     if not b.has("attention", "torch") or not os.path.exists(program):
         return
-    sys.path.insert(0, HERE)
-    import attention
-    import torch
-    torch.set_num_threads(b.args.threads)
-    for shape in [(1, t, h, d) for d in (64, 128) for t, h in ((1024, 4), (4096, 2), (16384, 1))]:
-        r = b.alternate({"ours": lambda: attention.ours(program, b.args.threads, shape),
-                         "peer": lambda: attention.torchs(b.args.threads, shape)})
-        for i, direction in enumerate(("forward", "backward")):
-            ours, peer = (1e3 * min(x[i] for x in r[who]) for who in ("ours", "peer"))
-            b.add(f"attention {direction} {' x '.join(map(str, shape))} beside PyTorch", "ms", ours, peer, 1.3, higher=False)
+    for level, dim, (length, heads) in itertools.product(b.levels, (64, 128), ((1024, 4), (4096, 2), (16384, 1))):
+        shape = f"1x{length}x{heads}x{dim}"
+        call = [sys.executable, script, program, "--threads", b.args.threads, "--shape", shape]
+        r = b.alternate({who: (lambda who=who: b.json_of([*call, "--who", who], level)) for who in ("ours", "torch")})
+        for direction in ("forward", "backward"):
+            ours, peer = (min(x[direction] for x in r[who]) for who in ("ours", "torch"))
+            b.add(level, f"attention {direction} {shape} beside PyTorch", "ms", 1e3 * ours, 1e3 * peer, 1.3, higher=False)
 
 
 def make_smollm2(b: Bench) -> None:
@@ -166,19 +175,50 @@ def rows_infer(b: Bench) -> None:
         if not os.path.exists(file):
             b.left_out.append(f"infer: no {file}")
             continue
-        r = b.alternate({"ours": lambda: b.ours("infer", file, "--repeat", "1", "--reader"), "llama.cpp": lambda: b.peer("llama.py", file)}
-                        | transformers_calls(b, name))
-        mine = [x["infer"][0] for x in r.pop("ours")]
-        for key, target in (("prefill", prefill), ("decode", decode)):
-            rate = f"{key}_tokens_per_second"
-            peer = max(r, key=lambda who: max(x[rate] for x in r[who]))
-            b.add(f"{key} {'512' if key == 'prefill' else '128'} {name} beside {peer}", "tok/s", max(x[rate] for x in mine),
-                  max(x[rate] for x in r[peer]), target)
-        share = max(mine, key=lambda x: x["decode_weight_gbs"] / x["reader_gbs"])
-        b.add(f"decode {name}, weights beside a reader in turn", "GB/s", share["decode_weight_gbs"], share["reader_gbs"],
-              0.95 if "qwen3-0.6b" in name or "gated" in name else None)
-        ours, peer = (min(x["first_token_seconds"] for x in results) for results in (mine, r["llama.cpp"]))
-        b.add(f"load to first token {name} beside llama.cpp", "s", ours, peer, 1.0, higher=False)
+        warm(file)
+        peers = {"llama.cpp": lambda: b.peer("llama.py", file)} | transformers_calls(b, name)
+        r = b.alternate(b.at_levels("infer", file, "--repeat", "1", "--reader") | peers)
+        for level in b.levels:
+            add_infer(b, level, name, [x["infer"][0] for x in r[level]], {who: r[who] for who in peers}, prefill, decode)
+
+
+def add_infer(b: Bench, level: str, name: str, mine: list, peers: dict, prefill, decode) -> None:
+    for key, target in (("prefill", prefill), ("decode", decode)):
+        rate = f"{key}_tokens_per_second"
+        best = {who: max(x[rate] for x in results) for who, results in peers.items()}
+        peer = max(best, key=best.get)
+        middle = [statistics.median(x[rate] for x in results) for results in (mine, peers[peer])]
+        b.add(level, f"{key} {'512' if key == 'prefill' else '128'} {name} beside {peer}", "tok/s", max(x[rate] for x in mine),
+              best[peer], target, note=f"medians {middle[0]:.4g}, {middle[1]:.4g}: {middle[0] / middle[1]:.2f} x")
+    share = max(mine, key=lambda x: x["decode_weight_gbs"] / x["reader_gbs"])
+    b.add(level, f"decode {name}, weights beside a reader in turn", "GB/s", share["decode_weight_gbs"], share["reader_gbs"],
+          0.95 if "qwen3-0.6b" in name or "gated" in name else None)
+
+
+def warm(file: str) -> None:
+    """Into the page cache, in pages as large as the system grants: it may have dropped the file since the last run."""
+    with open(file, "rb") as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as pages:
+        pages.madvise(mmap.MADV_HUGEPAGE)
+        sum(pages[i] for i in range(0, len(pages), 4096))
+
+
+def rows_load(b: Bench) -> None:
+    """From the call to the logits of one token, the file in the page cache."""
+    if not b.has("load", "llama_cpp"):
+        return
+    make_models(b)
+    for name, _, _ in INFER:
+        file = os.path.join(b.args.models, name)
+        if not os.path.exists(file):
+            b.left_out.append(f"load: no {file}")
+            continue
+        words = ("--prefill", "1", "--decode", "1")
+        calls = b.at_levels("infer", file, "--repeat", "1", *words) | {"llama.cpp": lambda: b.peer("llama.py", file, *words)}
+        r = b.alternate({who: (lambda call=call: (warm(file), call())[1]) for who, call in calls.items()})
+        peer = min(x["first_token_seconds"] for x in r["llama.cpp"])
+        for level in b.levels:
+            ours = min(x["infer"][0]["first_token_seconds"] for x in r[level])
+            b.add(level, f"load to first token {name} beside llama.cpp", "s", ours, peer, 1.0, higher=False)
 
 
 def rows_parallel(b: Bench) -> None:
@@ -192,10 +232,12 @@ def rows_parallel(b: Bench) -> None:
             b.left_out.append(f"parallel: no {file}")
             continue
         words = ("--prefill", "0", "--decode", "32")
-        r = b.alternate({"ours": lambda: b.ours("infer", file, "--parallel", "8", "--repeat", "1", *words)["infer"][0],
-                         "peer": lambda: b.peer("llama.py", file, "--sequences", "8", *words)})
-        ours, peer = (max(x["decode_tokens_per_second"] for x in r[who]) for who in ("ours", "peer"))
-        b.add(f"decode, 8 parallel sequences, {name} beside llama.cpp", "tok/s", ours, peer, 1.5)
+        r = b.alternate(b.at_levels("infer", file, "--parallel", "8", "--repeat", "1", *words) |
+                        {"llama.cpp": lambda: b.peer("llama.py", file, "--sequences", "8", *words)})
+        peer = max(x["decode_tokens_per_second"] for x in r["llama.cpp"])
+        for level in b.levels:
+            ours = max(x["infer"][0]["decode_tokens_per_second"] for x in r[level])
+            b.add(level, f"decode, 8 parallel sequences, {name} beside llama.cpp", "tok/s", ours, peer, 1.5)
 
 
 def rows_tokenizer(b: Bench) -> None:
@@ -203,16 +245,16 @@ def rows_tokenizer(b: Bench) -> None:
         b.left_out.append("tokenizer: needs --tokenizer and --text")
         return
     libraries = [name for name in ("tiktoken", "tokenizers") if b.has("tokenizer", name)]
-    calls = {"ours": lambda: b.ours("tokenize", b.args.tokenizer, b.args.text)}
+    calls = b.at_levels("tokenize", b.args.tokenizer, b.args.text)
     for name in libraries:
         calls[name] = lambda name=name: b.peer("encode.py", name, b.args.tokenizer, b.args.text)
     r = b.alternate(calls)
-    for name in libraries:
-        b.add(f"encode {os.path.basename(b.args.text)} beside {name}", "MB/s", max(x["encode_mbs"] for x in r["ours"]),
+    for level, name in itertools.product(b.levels, libraries):
+        b.add(level, f"encode {os.path.basename(b.args.text)} beside {name}", "MB/s", max(x["encode_mbs"] for x in r[level]),
               max(x["encode_mbs"] for x in r[name]), 1.5 if name == "tiktoken" else 15)
-    if "tokenizers" in libraries:
-        b.add("load tokenizer.json beside tokenizers", "s", min(x["load_seconds"] for x in r["ours"]),
-              min(x["load_seconds"] for x in r["tokenizers"]), 3, higher=False)
+        if name == "tokenizers":
+            b.add(level, "load tokenizer.json beside tokenizers", "s", min(x["load_seconds"] for x in r[level]),
+                  min(x["load_seconds"] for x in r["tokenizers"]), 3, higher=False)
 
 
 def rows_bpe(b: Bench) -> None:
@@ -224,14 +266,15 @@ def rows_bpe(b: Bench) -> None:
             command = [b.sluice, "tokenize", "train", "--output", os.path.join(folder, "bpe.json"), "--vocab-size", size,
                        "--min-frequency", 2, "--normalizer", "NFC", "--special-tokens", "", "--threads", b.args.threads,
                        "--quiet", "--json", b.args.text]
-            r = b.alternate({"ours": lambda: b.json_of(command),
-                             "peer": lambda: b.peer("bpe.py", b.args.text, "--vocab-size", str(size))})
-            ours, peer = (min(x["seconds"] for x in r[who]) for who in ("ours", "peer"))
-            b.add(f"BPE training {size} {os.path.basename(b.args.text)} beside tokenizers", "s", ours, peer, 3.0, higher=False)
+            r = b.alternate({level: (lambda level=level: b.json_of(command, level)) for level in b.levels} |
+                            {"peer": lambda: b.peer("bpe.py", b.args.text, "--vocab-size", str(size))})
+            for level in b.levels:
+                ours, peer = (min(x["seconds"] for x in r[who]) for who in (level, "peer"))
+                b.add(level, f"BPE training {size} {os.path.basename(b.args.text)} beside tokenizers", "s", ours, peer, 3.0, higher=False)
 
 
-ROWS = {"train": rows_train, "gates": rows_gates, "attention": rows_attention, "infer": rows_infer, "parallel": rows_parallel, "tokenizer": rows_tokenizer,
-        "bpe": rows_bpe}
+ROWS = {"train": rows_train, "gates": rows_gates, "attention": rows_attention, "infer": rows_infer, "load": rows_load, "parallel": rows_parallel,
+        "tokenizer": rows_tokenizer, "bpe": rows_bpe}
 
 
 def main() -> None:
@@ -245,15 +288,16 @@ def main() -> None:
     parser.add_argument("--smollm2", help="SmolLM2-135M-Instruct as a GGUF file")
     parser.add_argument("--tokenizer", help="a tokenizer.json")
     parser.add_argument("--text", help="a text file to encode")
-    parser.add_argument("--output", help="write all rows as JSON")
+    parser.add_argument("--levels", default=os.environ.get("SLUICE_CPU", ""), help="comma-separated values of SLUICE_CPU")
+    parser.add_argument("--output", help="write all rows as JSON; with several levels, to a file each, NAME-LEVEL.json")
     b = Bench(parser.parse_args())
     unknown = set(b.args.rows.split(",")) - set(ROWS)
     if unknown:
         parser.error(f"--rows: unknown {', '.join(sorted(unknown))}")
-    machine = b.ours("kernels", "--seconds", "0.001")["machine"]
-    b.native_bf16 = "bf16" in machine["cpu"]
-    print(f"{machine['cpu']}, {machine['threads']} threads, fp32 products {machine['gemm_gflops']:.0f} GFLOP/s, "
-          f"copy {machine['copy_gbs']:.1f} GB/s, read {machine['read_gbs']:.1f} GB/s, load {os.getloadavg()[0]:.1f}")
+    for level in b.levels:
+        b.machine[level] = m = b.ours(level, "kernels", "--seconds", "0.001")["machine"]
+        print(f"{m['cpu']}, {m['threads']} threads, fp32 products {m['gemm_gflops']:.0f} GFLOP/s, copy {m['copy_gbs']:.1f} GB/s, "
+              f"read {m['read_gbs']:.1f} GB/s, load {os.getloadavg()[0]:.1f}", flush=True)
     for name in b.args.rows.split(","):
         try:
             ROWS[name](b)
@@ -261,10 +305,11 @@ def main() -> None:
             b.left_out.append(f"{name}: {e}")
     for line in b.left_out:
         print("left out:", line)
-    if b.args.output:
-        with open(b.args.output, "w") as f:
-            json.dump({"date": time.strftime("%Y-%m-%d"), "machine": machine, "load": os.getloadavg()[0], "rounds": b.args.rounds,
-                       "rows": b.rows, "left_out": b.left_out}, f, indent=1)
+    for level in b.levels if b.args.output else ():
+        name, kind = os.path.splitext(b.args.output)
+        with open(f"{name}-{level}{kind}" if len(b.levels) > 1 else b.args.output, "w") as f:
+            json.dump({"date": time.strftime("%Y-%m-%d"), "machine": b.machine[level], "load": os.getloadavg()[0],
+                       "rounds": b.args.rounds, "rows": b.rows[level], "left_out": b.left_out}, f, indent=1)
             f.write("\n")
 
 

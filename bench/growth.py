@@ -75,7 +75,7 @@ def prompts(b, table: Table) -> None:
         tokens = 1024
         while tokens <= b.longest:
             r = run([b.sluice, "bench", "infer", folder, "--prefill", tokens, "--decode", 0, "--repeat",
-                             3 if tokens < 16384 else 1, "--threads", b.threads, "--json"])
+                             3 if tokens <= 32768 else 1, "--threads", b.threads, "--json"])
             table.add(tokens, tokens / r["infer"][0]["prefill_tokens_per_second"], work_of_prompt(config, tokens), r["peak_bytes"])
             tokens *= 2
     table.start(f"One token behind D others, gated softmax attention, {b.threads} threads", "D")
