@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: recorded greedy continuations, chunk sizes, truncation, growth, bad input. */
+#include "support/reference.h"
 #include "support/test_support.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "sluice/log.h"
 #include "sluice/session.h"
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,21 +63,16 @@ static bool greedy_case(const char *dir) {
     return true;
 }
 
+static void check_greedy(void *seen, const char *name, const char *dir) {
+    char path[512];
+    snprintf(path, sizeof path, "reference/models/%.200s/greedy.json", name);
+    if (test_shared(path)) *(int *)seen += greedy_case(dir);
+}
+
 static void greedy_continuations_are_the_recorded_ones(void **state) {
     (void)state;
-    const char *models = test_shared("reference/models");
-    if (!models) skip();
-    DIR *d = opendir(models);
-    assert_non_null(d);
     int seen = 0;
-    for (struct dirent *e; (e = readdir(d));) {
-        char name[512];
-        snprintf(name, sizeof name, "reference/models/%.200s/greedy.json", e->d_name);
-        if (e->d_name[0] == '.' || !test_shared(name)) continue;
-        snprintf(name, sizeof name, "reference/models/%.200s", e->d_name);
-        seen += greedy_case(test_shared(name));
-    }
-    closedir(d);
+    test_each_case("reference/models", check_greedy, &seen);
     assert_true(seen >= 2);
 }
 

@@ -2,13 +2,13 @@
 /* Outside references: every model of reference/models must give the recorded logits, every directory of
  * reference/bad must be refused with the words that its expect.json asks for, or load and give its logits.
  * Cases of layer kinds that this version lacks must say which. */
+#include "support/reference.h"
 #include "support/test_support.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "layers/transformer.h"
 #include "model/safetensors.h"
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,31 +62,11 @@ static sluice_status load_and_compare(const char *dir, double *worst, sluice_err
     return st;
 }
 
-typedef void (*visit)(const char *name, const char *dir, int *checked);
-
-static void for_each(const char *parent, visit on, int least) {
-    const char *path = test_shared(parent);
-    if (!path) skip();
-    char root[1024];
-    snprintf(root, sizeof root, "%s", path);
-    DIR *d = opendir(root);
-    assert_non_null(d);
-    int checked = 0;
-    for (struct dirent *e; (e = readdir(d));) {
-        char dir[2048];
-        snprintf(dir, sizeof dir, "%s/%s", root, e->d_name);
-        if (e->d_name[0] != '.' && sluice__is_dir(dir)) on(e->d_name, dir, &checked);
-    }
-    closedir(d);
-    assert_true(checked >= least);
-}
-
 /* ---- reference/models ---- */
 
-static void check_model(const char *name, const char *dir, int *checked) {
+static void check_model(void *checked, const char *name, const char *dir) {
     sluice_error err = {0};
     double worst = 0;
-    if (!strcmp(name, "make")) return;
     sluice_status st = load_and_compare(dir, &worst, &err);
     if (st == SLUICE_ERR_UNSUPPORTED) {
         assert_non_null(strstr(err.message, "config.json"));
@@ -96,12 +76,14 @@ static void check_model(const char *name, const char *dir, int *checked) {
     if (st != SLUICE_OK || worst > 1) print_error("%s: %s, logits differ by %g of the tolerance\n", name, err.message, worst);
     assert_int_equal(st, SLUICE_OK);
     assert_true(worst <= 1);
-    ++*checked;
+    ++*(int *)checked;
 }
 
 static void models_give_the_recorded_logits(void **state) {
     (void)state;
-    for_each("reference/models", check_model, 24);
+    int checked = 0;
+    test_each_case("reference/models", check_model, &checked);
+    assert_true(checked >= 24);
 }
 
 /* ---- reference/bad ---- */
@@ -123,7 +105,7 @@ static void check_refusal(const char *name, const char *message, sluice__json mu
     assert_null(strchr(message, '\n'));
 }
 
-static void check_bad(const char *name, const char *dir, int *checked) {
+static void check_bad(void *checked, const char *name, const char *dir) {
     if (!strncmp(name, "tokenizer", 9)) return; /* refused by what reads tokenizer.json */
     char *path = sluice__path_join(dir, "expect.json");
     json_t *root;
@@ -140,14 +122,16 @@ static void check_bad(const char *name, const char *dir, int *checked) {
     } else {
         if (st != SLUICE_OK || worst > 1) fail_msg("%s: %s, logits differ by %g of the tolerance", name, err.message, worst);
     }
-    ++*checked;
+    ++*(int *)checked;
     json_decref(root);
     sluice__free(path);
 }
 
 static void damaged_inputs_are_refused(void **state) {
     (void)state;
-    for_each("reference/bad", check_bad, 38);
+    int checked = 0;
+    test_each_case("reference/bad", check_bad, &checked);
+    assert_true(checked >= 38);
     assert_false(sluice__is_file("sluice_pickle_executed.txt"));
 }
 

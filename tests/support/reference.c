@@ -36,27 +36,41 @@ void test_verify_case(const char *name, sluice_verify_kind kind, int least) {
     if (compared < least) fail_msg("%s: %d comparisons, expected at least %d", name, compared, least);
 }
 
-int test_each_model(void (*visit)(void *user, const char *name, const sluice_model *model), void *user) {
-    const char *root = test_shared("reference/models");
-    if (!root) skip();
-    char models[1024];
-    snprintf(models, sizeof models, "%s", root);
-    DIR *d = opendir(models);
+void test_each_case(const char *folder, void (*visit)(void *user, const char *name, const char *dir), void *user) {
+    const char *path = test_shared(folder);
+    if (!path) skip();
+    char root[1024];
+    snprintf(root, sizeof root, "%s", path);
+    DIR *d = opendir(root);
     assert_non_null(d);
-    int seen = 0;
     for (struct dirent *e; (e = readdir(d));) {
-        char path[2048];
-        sluice_model *model;
-        sluice_error err = {0};
-        snprintf(path, sizeof path, "%s/%s", models, e->d_name);
-        if (e->d_name[0] == '.' || !strcmp(e->d_name, "make") || !sluice__is_dir(path)) continue;
-        sluice_status st = sluice_model_load(&model, path, NULL, &err);
-        if (st == SLUICE_ERR_UNSUPPORTED) continue;
-        assert_ok_err(st, &err);
-        visit(user, e->d_name, model);
-        sluice_model_free(model);
-        seen++;
+        char dir[2048];
+        snprintf(dir, sizeof dir, "%s/%s", root, e->d_name);
+        if (e->d_name[0] != '.' && strcmp(e->d_name, "make") && sluice__is_dir(dir)) visit(user, e->d_name, dir);
     }
     closedir(d);
-    return seen;
+}
+
+typedef struct each_model {
+    void (*visit)(void *user, const char *name, const sluice_model *model);
+    void *user;
+    int seen;
+} each_model;
+
+static void load_and_visit(void *user, const char *name, const char *dir) {
+    each_model *e = user;
+    sluice_model *model;
+    sluice_error err = {0};
+    sluice_status st = sluice_model_load(&model, dir, NULL, &err);
+    if (st == SLUICE_ERR_UNSUPPORTED) return;
+    assert_ok_err(st, &err);
+    e->visit(e->user, name, model);
+    sluice_model_free(model);
+    e->seen++;
+}
+
+int test_each_model(void (*visit)(void *user, const char *name, const sluice_model *model), void *user) {
+    each_model e = {visit, user, 0};
+    test_each_case("reference/models", load_and_visit, &e);
+    return e.seen;
 }

@@ -10,6 +10,8 @@ const char *test_reference(const char *name);
 /* Verifies a case; the test fails with every line of the report that failed, or when fewer than `least` lines were
  * compared (so that nothing is left out silently). */
 void test_verify_case(const char *name, sluice_verify_kind kind, int least);
+/* Every directory of a folder of the shared references but "make". Skips the test when there is none. */
+void test_each_case(const char *folder, void (*visit)(void *user, const char *name, const char *dir), void *user);
 /* Every model of the shared references that is supported, loaded as fp32; their number. Skips the test when there are none. */
 int test_each_model(void (*visit)(void *user, const char *name, const sluice_model *model), void *user);
 #endif
