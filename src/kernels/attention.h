@@ -49,6 +49,12 @@ static inline void sluice__attention_range(const sluice_attention_params *p, int
     if (p->window > 0 && at - p->window + 1 > *first) *first = at - p->window + 1;
 }
 
+/* Whether so many keys and values, of all heads and batch rows, leave the second-level cache from one token to the next. */
+static inline bool sluice__attention_is_far(const sluice_attention_params *p, int keys) {
+    enum { CACHED = 1 << 18 /* floats */ };
+    return (int64_t)p->batch * p->num_kv_heads * keys * p->head_dim * 2 > CACHED;
+}
+
 /* Index of (b, h, i) in lse and first_share. */
 static inline int64_t sluice__attention_row(const sluice_attention_params *p, int b, int h, int i) {
     return ((int64_t)b * p->num_heads + h) * p->q_len + i;

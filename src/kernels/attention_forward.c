@@ -14,10 +14,7 @@
 #include "kernels/scratch.h"
 #include <omp.h>
 
-enum {
-    RANGE_KEYS = 256,       /* fewest keys worth a range of their own */
-    NEAR_FLOATS = 1 << 18   /* of keys and values, which stay in a cache from one token to the next */
-};
+enum { RANGE_KEYS = 256 }; /* fewest keys worth a range of their own */
 
 void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu) {
     (void)cpu;
@@ -166,7 +163,7 @@ static decode_plan plan_decode(const sluice__attention_call *c) {
     d.work = (double)rows * count * p->head_dim;
     int team = team_size(rows * (1 + count / RANGE_KEYS), d.work);
     if (d.units % team && d.units < 4 * team) d.parts = (int)((4 * team + d.units - 1) / d.units);
-    bool far = (int64_t)count * p->num_kv_heads * p->head_dim * 2 > NEAR_FLOATS;
+    bool far = sluice__attention_is_far(p, count);
     if (d.parts > most || c->typed_k.data || far) d.parts = most; /* a range that is widened has to stay in the cache */
     d.keys = (count + d.parts - 1) / d.parts;
     d.heads = far && d.parts >= 2 * team ? p->num_kv_heads : 1;

@@ -16,8 +16,7 @@
 
 enum {
     DECODE_KEYS = SLUICE__ATTENTION_DECODE_KEYS,
-    AXPY_KEYS = 8,
-    DECODE_CACHED = 1 << 18 /* floats */
+    AXPY_KEYS = 8
 };
 
 /* s[0..7] = q . k of 8 keys. */
@@ -131,10 +130,6 @@ VEC_INLINE void prefetch_rows(const decode_tile *t, const sluice_strided *x, int
             __builtin_prefetch(sluice__strided_at(x, t->b, j, t->kv) + d, 0, 2);
 }
 
-static bool exceeds_cache(const sluice_attention_params *p) {
-    return (int64_t)p->batch * p->num_kv_heads * p->kv_len * p->head_dim * 2 > DECODE_CACHED;
-}
-
 /* Products of all rows with keys of the tile, 8 keys at a time. */
 static void tile_products(const decode_tile *t) {
     const sluice_attention_params *p = &t->c->p;
@@ -196,7 +191,7 @@ void VEC_KERNEL(attention_partial_f32)(const sluice__attention_call *c, int b, i
         w->top[r] = w->score0[r] = -INFINITY;
         w->sum[r] = 0.0f;
     }
-    bool far = exceeds_cache(&c->p);
+    bool far = sluice__attention_is_far(&c->p, c->p.kv_len);
     memset(w->out, 0, (size_t)(rows * w->stride) * sizeof *w->out);
     for (int key = begin; key < end; key += DECODE_KEYS) {
         decode_tile t = {.c = c, .w = w, .b = b, .kv = kv, .rows = rows, .begin = key};
