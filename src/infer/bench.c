@@ -127,7 +127,7 @@ static sluice_status step(runner *r, int at, int depth, int count, int parallel,
     return sluice_session_eval_batch(r->session, r->items, parallel, err);
 }
 
-/* The reader's turn is not a part of *seconds, nor of the profile. */
+/* The reader's turn is not a part of *seconds. */
 static sluice_status time_decode(runner *r, const sluice_bench_infer_params *p, double *seconds, sluice_bench_profile *profile,
                                  sluice_error *err) {
     sluice_status st = fill(r, p->depth, p->parallel, err);
@@ -211,7 +211,8 @@ sluice_status sluice_bench_infer(const sluice_bench_infer_params *p, sluice_benc
     runner *r = sluice__calloc((size_t)p->num_models, sizeof *r, SLUICE__MEM_OTHER);
     float *reader = p->reader ? sluice__calloc(READER_FLOATS, sizeof *reader, SLUICE__MEM_OTHER) : NULL;
     st = r && (reader || !p->reader) ? SLUICE_OK : sluice__fail(err, SLUICE_ERR_MEMORY, "out of memory");
-    for (int64_t i = 0; reader && i < READER_FLOATS; i++) reader[i] = (float)(i & 255); /* pages that nobody has written are one of zeros */
+    /* Pages that nobody has written are one page of zeros. */
+    for (int64_t i = 0; reader && i < READER_FLOATS; i++) reader[i] = (float)(i & 255);
     if (st == SLUICE_OK) st = run_all(r, p, reader, rows, err);
     for (int m = 0; r && m < p->num_models; m++) runner_free(&r[m]);
     sluice__free(r);

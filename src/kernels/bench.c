@@ -51,6 +51,7 @@ static double copy_seconds(float *to, const float *from) {
     return best;
 }
 
+/* Sums, in a volatile, so that they are taken. */
 double sluice__read_seconds(const float *x, int64_t count) {
     enum { PIECE = 16 << 10 };
     volatile float keep = 0;

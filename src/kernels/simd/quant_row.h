@@ -134,11 +134,7 @@ VEC_INLINE void row_scales(__m256 *scale, __m256 *minimum, const unsigned char *
     *minimum = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)m)));
 }
 
-VEC_INLINE __m256 half_at(const unsigned char *p) {
-    int16_t h;
-    memcpy(&h, p, sizeof h);
-    return _mm256_cvtph_ps(_mm_set1_epi16(h));
-}
+VEC_INLINE __m256 half_at(const unsigned char *p) { return _mm256_cvtph_ps(eight_halves(p)); }
 
 /* A block of Q4_K or Q5_K. */
 VEC_INLINE const unsigned char *row_k4(row_sums *s, const unsigned char *in, const unsigned char *p, sluice__quant t) {

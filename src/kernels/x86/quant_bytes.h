@@ -8,6 +8,12 @@
 
 VEC_INLINE __m128i bytes16(const unsigned char *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
 VEC_INLINE __m256i bytes32(const unsigned char *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+/* The 16-bit float at p, eight times. */
+VEC_INLINE __m128i eight_halves(const unsigned char *p) {
+    int16_t h;
+    memcpy(&h, p, sizeof h);
+    return _mm_set1_epi16(h);
+}
 VEC_INLINE int32_t int_at(const void *p) {
     int32_t v;
     memcpy(&v, p, sizeof v);

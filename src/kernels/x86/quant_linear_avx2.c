@@ -96,14 +96,9 @@ VEC_INLINE ivec row_bytes32(const unsigned char *p, int64_t step) {
     return bytes32(p);
 }
 VEC_INLINE ivec row_twice(const unsigned char *p) { return bytes32(p); }
-VEC_INLINE __m128i row_half(const unsigned char *p) {
-    int16_t h;
-    memcpy(&h, p, sizeof h);
-    return _mm_set1_epi16(h);
-}
 VEC_INLINE vec row_halves(const unsigned char *p, int step, int at, int lanes) {
-    __m128i first = row_half(p + at);
-    return _mm256_cvtph_ps(lanes == VEC ? first : _mm_unpacklo_epi64(first, row_half(p + step + at)));
+    __m128i first = eight_halves(p + at);
+    return _mm256_cvtph_ps(lanes == VEC ? first : _mm_unpacklo_epi64(first, eight_halves(p + step + at)));
 }
 VEC_INLINE vec row_widened(__m256 v) { return v; }
 VEC_INLINE vec row_spread(__m256 v, int first, int step, int lanes) {
