@@ -10,6 +10,7 @@ Ratios above 1 are in our favour. SLUICE_CPU=avx2 or --levels avx2 limits this p
 here, llama.cpp is not (it is compiled for one machine), so --levels avx512,avx2 compares both with the same runs of it.
 """
 import argparse
+import functools
 import importlib.util
 import itertools
 import json
@@ -24,11 +25,11 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHAPES = {  # targets: ratio to PyTorch, share of the fp32 product peak; steps of a run
     "124M:4x64": (1.25, 0.85, 4), "124M:4x256": (1.0, 0.95, 2), "124M:1x1024": (1.0, 0.92, 2), "small:16x256": (1.25, 0.88, 8)}
-INFER = [  # model file, prefill target, decode target
-    ("qwen3-0.6b-q8_0.gguf", 2.0, 1.0), ("qwen3-0.6b-q4_0.gguf", 1.8, 1.0), ("qwen3-0.6b-bf16.gguf", 1.3, None),
-    ("qwen3-0.6b-f16.gguf", None, 1.0), ("gated-0.6b-q8_0.gguf", 2.0, 1.0), ("qwen3.5-0.8b-q8_0.gguf", 2.5, 1.6),
-    ("qwen3.5-0.8b-bf16.gguf", 2.0, 1.2), ("smollm2-f32.gguf", 1.5, 1.1), ("smollm2-q8_0.gguf", 1.5, 1.1),
-    ("smollm2-q4_1.gguf", 1.5, 1.1)]
+INFER = {  # model file: prefill target, decode target
+    "qwen3-0.6b-q8_0.gguf": (2.0, 1.0), "qwen3-0.6b-q4_0.gguf": (1.8, 1.0), "qwen3-0.6b-bf16.gguf": (1.3, None),
+    "qwen3-0.6b-f16.gguf": (None, 1.0), "gated-0.6b-q8_0.gguf": (2.0, 1.0), "qwen3.5-0.8b-q8_0.gguf": (2.5, 1.6),
+    "qwen3.5-0.8b-bf16.gguf": (2.0, 1.2), "smollm2-f32.gguf": (1.5, 1.1), "smollm2-q8_0.gguf": (1.5, 1.1),
+    "smollm2-q4_1.gguf": (1.5, 1.1)}
 PARALLEL = ("qwen3-0.6b-q8_0.gguf", "qwen3-0.6b-q4_0.gguf", "qwen3-0.6b-bf16.gguf", "qwen3.5-0.8b-q8_0.gguf")
 SMOLLM2 = ("F32", "Q8_0", "Q4_1")
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}
@@ -54,11 +55,12 @@ class Bench:
     def peer(self, script: str, *words, level: str = "") -> dict:
         return self.json_of([sys.executable, os.path.join(HERE, "peers", script), *words, "--threads", self.args.threads], level)
 
-    def alternate(self, calls: dict) -> dict:
+    def alternate(self, calls: dict, before=lambda: None) -> dict:
         """The results of every call in turn, a list each."""
         results = {name: [] for name in calls}
         for _ in range(self.args.rounds):
             for name, call in calls.items():
+                before()
                 results[name].append(call())
         return results
 
@@ -107,15 +109,16 @@ def rows_train_at(b: Bench, level: str) -> None:
                 b.add(level, f"training bf16 {shape} beside our fp32", "tok/s", best, fp32[shape], 1.7)
                 continue
             fp32[shape] = best
-            peak = max(results, key=lambda x: x["train"][0]["share_of_gemm_peak"])["machine"]["gemm_gflops"]
-            reached = peak * max(x["share_of_gemm_peak"] for x in mine)
-            b.add(level, f"training fp32 {shape}, share of the product peak of the same run", "GF/s", reached, peak, share)
+            run = max(results, key=lambda x: x["train"][0]["share_of_gemm_peak"])
+            peak = run["machine"]["gemm_gflops"]
+            b.add(level, f"training fp32 {shape}, share of the product peak of the same run", "GF/s",
+                  peak * run["train"][0]["share_of_gemm_peak"], peak, share)
             if shape == "124M:4x64":
                 b.add(level, "AdamW pass, 124M, beside PyTorch fused", "ms", min(x["adamw_ms"] for x in mine),
                       min(x["adamw_ms"] for x in r["eager"]), 1.0, higher=False)
-                best = min(mine, key=lambda x: x["adamw_ms"])
-                b.add(level, "AdamW pass, 124M, beside 28 bytes a parameter at copy speed", "ms", best["adamw_ms"],
-                      best["adamw_ms"] / best["adamw_over_floor"], 1 / 1.2, higher=False)
+                fastest = min(mine, key=lambda x: x["adamw_ms"])
+                b.add(level, "AdamW pass, 124M, beside 28 bytes a parameter at copy speed", "ms", fastest["adamw_ms"],
+                      fastest["adamw_ms"] / fastest["adamw_over_floor"], 1 / 1.2, higher=False)
 
 
 def rows_gates(b: Bench) -> None:
@@ -150,12 +153,24 @@ def make_smollm2(b: Bench) -> None:
             subprocess.run([b.sluice, "convert", b.args.smollm2, target, "--dtype", kind, "--quiet"], check=True)
 
 
+@functools.cache
 def make_models(b: Bench) -> None:
     if b.args.smollm2:
         make_smollm2(b)
     if b.has("infer, models with random weights", "numpy"):
         subprocess.run([sys.executable, os.path.join(HERE, "make_models.py"), b.sluice, b.args.models], check=True,
                        stdout=subprocess.DEVNULL)
+
+
+def model_files(b: Bench, rows: str, names):
+    """(name, path) of the models that are there."""
+    make_models(b)
+    for name in names:
+        file = os.path.join(b.args.models, name)
+        if os.path.exists(file):
+            yield name, file
+        else:
+            b.left_out.append(f"{rows}: no {file}")
 
 
 def transformers_calls(b: Bench, name: str) -> dict:
@@ -169,17 +184,12 @@ def transformers_calls(b: Bench, name: str) -> dict:
 def rows_infer(b: Bench) -> None:
     if not b.has("infer", "llama_cpp"):
         return
-    make_models(b)
-    for name, prefill, decode in INFER:
-        file = os.path.join(b.args.models, name)
-        if not os.path.exists(file):
-            b.left_out.append(f"infer: no {file}")
-            continue
+    for name, file in model_files(b, "infer", INFER):
         warm(file)
         peers = {"llama.cpp": lambda: b.peer("llama.py", file)} | transformers_calls(b, name)
         r = b.alternate(b.at_levels("infer", file, "--repeat", "1", "--reader") | peers)
         for level in b.levels:
-            add_infer(b, level, name, [x["infer"][0] for x in r[level]], {who: r[who] for who in peers}, prefill, decode)
+            add_infer(b, level, name, [x["infer"][0] for x in r[level]], {who: r[who] for who in peers}, *INFER[name])
 
 
 def add_infer(b: Bench, level: str, name: str, mine: list, peers: dict, prefill, decode) -> None:
@@ -206,15 +216,10 @@ def rows_load(b: Bench) -> None:
     """From the call to the logits of one token, the file in the page cache."""
     if not b.has("load", "llama_cpp"):
         return
-    make_models(b)
-    for name, _, _ in INFER:
-        file = os.path.join(b.args.models, name)
-        if not os.path.exists(file):
-            b.left_out.append(f"load: no {file}")
-            continue
+    for name, file in model_files(b, "load", INFER):
         words = ("--prefill", "1", "--decode", "1")
         calls = b.at_levels("infer", file, "--repeat", "1", *words) | {"llama.cpp": lambda: b.peer("llama.py", file, *words)}
-        r = b.alternate({who: (lambda call=call: (warm(file), call())[1]) for who, call in calls.items()})
+        r = b.alternate(calls, before=lambda: warm(file))
         peer = min(x["first_token_seconds"] for x in r["llama.cpp"])
         for level in b.levels:
             ours = min(x["infer"][0]["first_token_seconds"] for x in r[level])
@@ -225,12 +230,7 @@ def rows_parallel(b: Bench) -> None:
     """Eight sequences in one pass, as a server decodes them."""
     if not b.has("parallel", "llama_cpp"):
         return
-    make_models(b)
-    for name in PARALLEL:
-        file = os.path.join(b.args.models, name)
-        if not os.path.exists(file):
-            b.left_out.append(f"parallel: no {file}")
-            continue
+    for name, file in model_files(b, "parallel", PARALLEL):
         words = ("--prefill", "0", "--decode", "32")
         r = b.alternate(b.at_levels("infer", file, "--parallel", "8", "--repeat", "1", *words) |
                         {"llama.cpp": lambda: b.peer("llama.py", file, "--sequences", "8", *words)})
