@@ -6,8 +6,13 @@
 
 Rows whose peer is not installed are named and left out. Models with random weights are made in FOLDER (6 GB) where numpy
 is installed; with --smollm2 FILE.gguf (SmolLM2-135M-Instruct) also that model in three types and as a directory.
-Ratios above 1 are in our favour. SLUICE_CPU=avx2 or --levels avx2 limits this project; PyTorch and oneDNN are limited alike
-here, llama.cpp is not (it is compiled for one machine), so --levels avx512,avx2 compares both with the same runs of it.
+Ratios above 1 are in our favour. SLUICE_CPU=avx2 or --levels avx2 limits this project, and PyTorch and oneDNN alike. llama.cpp is
+compiled for one level, so --llama-avx2 names a directory with another llama-cpp-python, made by
+
+    CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON" \
+        pip install --no-deps --no-binary llama-cpp-python --target DIRECTORY llama-cpp-python
+
+which then stands beside the level avx2; without it the peer of that level is the llama.cpp that is installed.
 """
 import argparse
 import functools
@@ -42,8 +47,9 @@ class Bench:
         self.levels = args.levels.split(",")
         self.rows, self.machine = {level: [] for level in self.levels}, {}
 
-    def json_of(self, command: list, level: str = "") -> dict:
+    def json_of(self, command: list, level: str = "", path: str = "") -> dict:
         environment = os.environ | ({"SLUICE_CPU": level} if level else {}) | (AVX2 if level == "avx2" else {})
+        environment |= {"PYTHONPATH": path} if path else {}
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command[:4]))}: {done.stderr.strip()[-200:]}")
@@ -53,7 +59,17 @@ class Bench:
         return self.json_of([self.sluice, "bench", *words, "--threads", self.args.threads, "--json"], level)
 
     def peer(self, script: str, *words, level: str = "") -> dict:
-        return self.json_of([sys.executable, os.path.join(HERE, "peers", script), *words, "--threads", self.args.threads], level)
+        path = self.args.llama_avx2 if script == "llama.py" and level == "avx2" else ""
+        return self.json_of([sys.executable, os.path.join(HERE, "peers", script), *words, "--threads", self.args.threads], level, path)
+
+    def peers(self, name: str, *words) -> dict:
+        """Calls for alternate() of one peer, once for every limit that it can be held to, keyed by both."""
+        script = {"llama.cpp": "llama.py", "transformers": "hf.py"}[name]
+        limits = {self.limit(name, level) for level in self.levels}
+        return {(name, limit): (lambda limit=limit: self.peer(script, *words, level=limit)) for limit in sorted(limits)}
+
+    def limit(self, name: str, level: str) -> str:
+        return "avx2" if level == "avx2" and (name != "llama.cpp" or self.args.llama_avx2) else ""
 
     def alternate(self, calls: dict, before=lambda: None) -> dict:
         """The results of every call in turn, a list each."""
@@ -178,7 +194,7 @@ def transformers_calls(b: Bench, name: str) -> dict:
     directory = os.path.join(b.args.models, "smollm2")
     if not name.startswith("smollm2") or not os.path.isdir(directory) or not b.has(f"{name} beside transformers", "transformers"):
         return {}
-    return {"transformers": lambda: b.peer("hf.py", directory)}
+    return b.peers("transformers", directory)
 
 
 def rows_infer(b: Bench) -> None:
@@ -186,10 +202,11 @@ def rows_infer(b: Bench) -> None:
         return
     for name, file in model_files(b, "infer", INFER):
         warm(file)
-        peers = {"llama.cpp": lambda: b.peer("llama.py", file)} | transformers_calls(b, name)
+        peers = b.peers("llama.cpp", file) | transformers_calls(b, name)
         r = b.alternate(b.at_levels("infer", file, "--repeat", "1", "--reader") | peers)
         for level in b.levels:
-            add_infer(b, level, name, [x["infer"][0] for x in r[level]], {who: r[who] for who in peers}, *INFER[name])
+            beside = {who: r[who, limit] for who, limit in peers if limit == b.limit(who, level)}
+            add_infer(b, level, name, [x["infer"][0] for x in r[level]], beside, *INFER[name])
 
 
 def add_infer(b: Bench, level: str, name: str, mine: list, peers: dict, prefill, decode) -> None:
@@ -218,10 +235,10 @@ def rows_load(b: Bench) -> None:
         return
     for name, file in model_files(b, "load", INFER):
         words = ("--prefill", "1", "--decode", "1")
-        calls = b.at_levels("infer", file, "--repeat", "1", *words) | {"llama.cpp": lambda: b.peer("llama.py", file, *words)}
+        calls = b.at_levels("infer", file, "--repeat", "1", *words) | b.peers("llama.cpp", file, *words)
         r = b.alternate(calls, before=lambda: warm(file))
-        peer = min(x["first_token_seconds"] for x in r["llama.cpp"])
         for level in b.levels:
+            peer = min(x["first_token_seconds"] for x in r["llama.cpp", b.limit("llama.cpp", level)])
             ours = min(x["infer"][0]["first_token_seconds"] for x in r[level])
             b.add(level, f"load to first token {name} beside llama.cpp", "s", ours, peer, 1.0, higher=False)
 
@@ -233,9 +250,9 @@ def rows_parallel(b: Bench) -> None:
     for name, file in model_files(b, "parallel", PARALLEL):
         words = ("--prefill", "0", "--decode", "32")
         r = b.alternate(b.at_levels("infer", file, "--parallel", "8", "--repeat", "1", *words) |
-                        {"llama.cpp": lambda: b.peer("llama.py", file, "--sequences", "8", *words)})
-        peer = max(x["decode_tokens_per_second"] for x in r["llama.cpp"])
+                        b.peers("llama.cpp", file, "--sequences", "8", *words))
         for level in b.levels:
+            peer = max(x["decode_tokens_per_second"] for x in r["llama.cpp", b.limit("llama.cpp", level)])
             ours = max(x["infer"][0]["decode_tokens_per_second"] for x in r[level])
             b.add(level, f"decode, 8 parallel sequences, {name} beside llama.cpp", "tok/s", ours, peer, 1.5)
 
@@ -286,6 +303,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--compile", action="store_true", help="torch.compile as well; the faster of both counts")
     parser.add_argument("--smollm2", help="SmolLM2-135M-Instruct as a GGUF file")
+    parser.add_argument("--llama-avx2", help="a directory with a llama-cpp-python built for AVX2, the peer of that level")
     parser.add_argument("--tokenizer", help="a tokenizer.json")
     parser.add_argument("--text", help="a text file to encode")
     parser.add_argument("--levels", default=os.environ.get("SLUICE_CPU", ""), help="comma-separated values of SLUICE_CPU")
