@@ -7,7 +7,8 @@
  * register. Few rows of x use what was opened at once; for more it is written to panels in scratch, which all rows of x pass:
  *
  * Panel:  sixteen rows of W, part after part of 32 columns: eight groups of 64 bytes, group g = columns 4g..4g+3, byte
- *         4 * row + column;  then sixteen floats of scale;  then, of types with a minimum, sixteen floats of shift, or of
+ *         4 * row + column (Q8_0 under AVX2: sixteen groups of 16-bit codes, group g = columns 4g and 4g+2, group 8 + g =
+ *         columns 4g+1 and 4g+3);  then sixteen floats of scale;  then, of types with a minimum, sixteen floats of shift, or of
  *         Q6_K the scales of the second halves. */
 #ifndef SLUICE_KERNELS_QUANT_LINEAR_H
 #define SLUICE_KERNELS_QUANT_LINEAR_H
@@ -19,8 +20,9 @@ enum {
     SLUICE__PART = 32,         /* columns that share a scale of inputs */
     SLUICE__TILE_ROWS = 16,    /* of x, at most */
     SLUICE__DIRECT_ROWS = 8,   /* of x, up to which panels do not pay */
-    SLUICE__PANEL_PART = 640,  /* bytes of one part of a panel, at most */
-    SLUICE__PANELS_BYTES = 256 << 10 /* of panels at a time, unless one is larger */
+    SLUICE__PANEL_PART = 1088, /* bytes of one part of a panel, at most */
+    SLUICE__PANELS_BYTES = 256 << 10, /* of panels at a time, unless one is larger */
+    SLUICE__WIDE_BYTES = 256 << 10    /* of inputs in 16 bits at a time, unless a tile is larger */
 };
 
 /* A matrix [rows, columns]. */
@@ -34,13 +36,14 @@ static inline int64_t sluice__quant_row_bytes(sluice__quant type, int64_t column
     return columns / sluice__quant_values(type) * sluice__quant_bytes(type);
 }
 
-/* Panels that the kernel keeps in its scratch, and the bytes of that. */
-static inline int64_t sluice__quant_panels_kept(int64_t columns) {
-    int64_t panels = SLUICE__PANELS_BYTES / (columns / SLUICE__PART * SLUICE__PANEL_PART);
-    return panels < 1 ? 1 : panels;
+/* The kernel's scratch: inputs in 16 bits, for instruction sets whose products of bytes are of one sign, then panels. */
+static inline int64_t sluice__quant_wide_bytes(int64_t columns) {
+    int64_t tile = SLUICE__TILE_ROWS * 2 * columns;
+    return tile > SLUICE__WIDE_BYTES ? tile : SLUICE__WIDE_BYTES;
 }
 static inline int64_t sluice__quant_scratch_bytes(int64_t columns) {
-    return sluice__quant_panels_kept(columns) * (columns / SLUICE__PART) * SLUICE__PANEL_PART;
+    int64_t panel = columns / SLUICE__PART * SLUICE__PANEL_PART;
+    return sluice__quant_wide_bytes(columns) + (panel > SLUICE__PANELS_BYTES ? panel : SLUICE__PANELS_BYTES);
 }
 
 /* Rows of inputs rounded to 8 bits, in tiles of `sluice__quant_tile(rows left)` rows; those of the last tile for which there

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products with blocks (quant_linear.h): body for one vec_<isa>.h and, behind it, the operations that quant_open.h names and
  * ivec_zero, ivec_load, ivec_store, ivec_to_float, ivec_shifted (the integer at an address, shifted left), ivec_dot (adds
- * unsigned codes times inputs of some rows, four bytes to a lane), ivec_dot_signed, DOT_CENTRED (codes of Q8_0 are signed),
- * ROWS_ABREAST (rows of x whose sums grow in turn, because each waits for itself), QUANT_ROWS (of a tile in registers).
+ * unsigned codes of some vectors times inputs of some rows, four bytes to a lane), DOT_CENTRED (codes of Q8_0 are signed),
+ * ivec_dot_q8; of panels ivec_put_q8 (one group of codes of Q8_0), ivec_dot_q8_panel, Q8_BYTES (of such a code); and how many
+ * rows of x have sums that grow in turn, because each waits for itself or because they share what is loaded: ROWS_ABREAST,
+ * PANEL_ABREAST, Q8_ABREAST, MOST_ABREAST; QUANT_ROWS (of a tile in registers).
  *
  * One row of x: simd/quant_row.h. Direct: VEC rows of W are opened part by part, and all rows of x (a tile of 1 to 8) multiplied with what lies in registers.
  * The hardware does not take sixteen streams for sequential reading, so the next VEC rows, which follow in memory, are
@@ -11,7 +13,7 @@
 #include "kernels/kernels.h"
 #include "kernels/simd/quant_open.h"
 
-enum { PART = SLUICE__PART, PANEL = SLUICE__PANEL, GROUP_BYTES = 64, HALVES = PANEL / VEC, CODES_BYTES = 8 * GROUP_BYTES };
+enum { PART = SLUICE__PART, PANEL = SLUICE__PANEL, GROUP_BYTES = 64, HALVES = PANEL / VEC };
 
 /* Bits by which the offset of codes is 1 shifted left, 0 without one. */
 VEC_INLINE int offset_bits(sluice__quant t) {
@@ -22,37 +24,51 @@ VEC_INLINE int offset_bits(sluice__quant t) {
                                      : 0;
 }
 /* No code is larger. */
-VEC_INLINE int most_of(sluice__quant t) { return t == SLUICE__QUANT_Q8_0 ? 255 : t == SLUICE__QUANT_Q6_K ? 63 : 31; }
+VEC_INLINE int most_of(sluice__quant t) {
+    const bool five = t == SLUICE__QUANT_Q5_0 || t == SLUICE__QUANT_Q5_1 || t == SLUICE__QUANT_Q5_K;
+    return t == SLUICE__QUANT_Q8_0 ? 255 : t == SLUICE__QUANT_Q6_K ? 63 : five ? 31 : 15;
+}
 
-/* One part of rows m .. m + R - 1 of a tile of T rows; sum: [R]. */
-VEC_INLINE void dot_rows(vec *sum, const weights *w, sluice__quant t, const unsigned char *x, int T, int m, int R) {
-    const unsigned char *code = x + m * PART, *facts = x + T * PART + 4 * m, *halves = x + T * (PART + 12) + 8 * m;
+/* What opened blocks bring into a product: H vectors of VEC rows of W, group g of the codes of vector h at g * H + h. */
+typedef struct factors {
+    const ivec *code;
+    vec scale[2][HALVES], shift[HALVES];
+} factors;
+
+/* One part of rows m .. m + R - 1 of a tile of T rows at x, whose codes are at `code`.   w: H vectors, opened directly (H = 1)
+ * or from a panel;  sum: [R][H]. */
+VEC_INLINE void dot_rows(vec *sum, const factors *w, int H, bool panel, sluice__quant t, const unsigned char *code,
+                         const unsigned char *x, int T, int m, int R) {
+    const unsigned char *facts = x + T * PART + 4 * m, *halves = x + T * (PART + 12) + 8 * m;
     const int bits = offset_bits(t), most = most_of(t);
-    ivec acc[ROWS_ABREAST], acc2[ROWS_ABREAST];
+    ivec acc[MOST_ABREAST * HALVES], acc2[MOST_ABREAST * HALVES];
     if (t == SLUICE__QUANT_Q6_K) {
-        for (int i = 0; i < R; i++) acc[i] = ivec_shifted(halves + 8 * i, bits);
-        ivec_dot(acc, w->code, code, R, 4, most);
-        for (int i = 0; i < R; i++) acc2[i] = ivec_shifted(halves + 8 * i + 4, bits);
-        ivec_dot(acc2, w->code + 4, code + 16, R, 4, most);
-        for (int i = 0; i < R; i++) {
-            vec both = vec_fma(ivec_to_float(acc2[i]), w->scale[1], vec_mul(ivec_to_float(acc[i]), w->scale[0]));
-            sum[i] = vec_fma(both, vec_set_at(facts + 4 * i), sum[i]);
+        for (int i = 0; i < R * H; i++) acc[i] = ivec_shifted(halves + i / H * 8, bits);
+        ivec_dot(acc, w->code, H, code, R, 4, most);
+        for (int i = 0; i < R * H; i++) acc2[i] = ivec_shifted(halves + i / H * 8 + 4, bits);
+        ivec_dot(acc2, w->code + 4 * H, H, code + 16, R, 4, most);
+        for (int i = 0; i < R * H; i++) {
+            vec both = vec_fma(ivec_to_float(acc2[i]), w->scale[1][i % H], vec_mul(ivec_to_float(acc[i]), w->scale[0][i % H]));
+            sum[i] = vec_fma(both, vec_set_at(facts + i / H * 4), sum[i]);
         }
         return;
     }
-    for (int i = 0; i < R; i++) acc[i] = bits ? ivec_shifted(facts + 8 * T + 4 * i, bits) : ivec_zero();
-    if (t == SLUICE__QUANT_Q8_0 && DOT_CENTRED) ivec_dot_signed(acc, w->code, code, R);
-    else ivec_dot(acc, w->code, code, R, 8, most);
-    for (int i = 0; i < R; i++) {
-        vec scale = vec_mul(vec_set_at(facts + 4 * i), w->scale[0]);
+    for (int i = 0; i < R * H; i++) acc[i] = bits ? ivec_shifted(facts + 8 * T + i / H * 4, bits) : ivec_zero();
+    if (t != SLUICE__QUANT_Q8_0) ivec_dot(acc, w->code, H, code, R, 8, most);
+    else if (panel) ivec_dot_q8_panel(acc, w->code, H, code, R);
+    else ivec_dot_q8(acc, w->code, code, R);
+    for (int i = 0; i < R * H; i++) {
+        vec scale = vec_mul(vec_set_at(facts + i / H * 4), w->scale[0][i % H]);
         sum[i] = vec_fma(ivec_to_float(acc[i]), scale, sum[i]);
-        if (has_minimum(t)) sum[i] = vec_fma(vec_set_at(facts + 4 * T + 4 * i), w->shift, sum[i]);
+        if (has_minimum(t)) sum[i] = vec_fma(vec_set_at(facts + 4 * T + i / H * 4), w->shift[i % H], sum[i]);
     }
 }
 
-/* The same of rows first .. first + M - 1; sum: [M]. */
-VEC_INLINE void dot_part(vec *sum, const weights *w, sluice__quant t, const unsigned char *x, int T, int first, int M) {
-    for (int m = 0; m < M; m += ROWS_ABREAST) dot_rows(sum + m, w, t, x, T, first + m, M < ROWS_ABREAST ? M : ROWS_ABREAST);
+/* The same of all rows of a tile.   sum: [T]. */
+VEC_INLINE void dot_part(vec *sum, const weights *opened, sluice__quant t, const unsigned char *x, int T) {
+    const factors w = {opened->code, {{opened->scale[0]}, {opened->scale[1]}}, {opened->shift}};
+    const int R = T < ROWS_ABREAST ? T : ROWS_ABREAST;
+    for (int m = 0; m < T; m += R) dot_rows(sum + m, &w, 1, false, t, x + m * PART, x, T, m, R);
 }
 
 /* Into the second-level cache: what one part of VEC rows needs is spread over sixteen places, so the first holds too little. */
@@ -73,7 +89,7 @@ VEC_INLINE void direct_product(vec *total, const unsigned char *x, const unsigne
         if (!is_k(t)) {
             open_block(&w, t, p, stride);
             prefetch(ahead, bytes);
-            dot_part(sum, &w, t, x, T, 0, T);
+            dot_part(sum, &w, t, x, T);
             x += part_bytes;
             continue;
         }
@@ -85,7 +101,7 @@ VEC_INLINE void direct_product(vec *total, const unsigned char *x, const unsigne
             prefetch(ahead + i * bytes / 4, bytes / 4);
             for (int h = 0; h < 2; h++) {
                 open_k_half(&w, t, &b, raw, i, h);
-                dot_part(sum, &w, t, x + k_part(t, i, h) * part_bytes, T, 0, T);
+                dot_part(sum, &w, t, x + k_part(t, i, h) * part_bytes, T);
             }
         }
         x += 8 * part_bytes;
@@ -164,24 +180,32 @@ static void direct_rows(float *y, int64_t y_stride, const unsigned char *x, int6
 
 /* ---- panels ---- */
 
+VEC_INLINE int codes_bytes(sluice__quant t) { return 8 * GROUP_BYTES * (t == SLUICE__QUANT_Q8_0 ? Q8_BYTES : 1); }
 VEC_INLINE int panel_part_bytes(sluice__quant t) {
-    return CODES_BYTES + (has_minimum(t) || t == SLUICE__QUANT_Q6_K ? 2 : 1) * PANEL * (int)sizeof(float);
+    return codes_bytes(t) + (has_minimum(t) || t == SLUICE__QUANT_Q6_K ? 2 : 1) * PANEL * (int)sizeof(float);
 }
 
 VEC_INLINE void put_part(unsigned char *to, const weights *w, sluice__quant t, int half) {
-    float *scale = (float *)(void *)(to + CODES_BYTES) + half * VEC;
-    for (int g = 0; g < 8; g++) ivec_store(to + g * GROUP_BYTES + half * GROUP_BYTES / HALVES, w->code[g]);
+    float *scale = (float *)(void *)(to + codes_bytes(t)) + half * VEC;
+    for (int g = 0; g < 8; g++) {
+        unsigned char *group = to + g * GROUP_BYTES + half * GROUP_BYTES / HALVES;
+        if (t == SLUICE__QUANT_Q8_0) ivec_put_q8(group, w->code[g]);
+        else ivec_store(group, w->code[g]);
+    }
     vec_store(scale, w->scale[0]);
     if (t == SLUICE__QUANT_Q6_K) vec_store(scale + PANEL, w->scale[1]);
     if (has_minimum(t)) vec_store(scale + PANEL, w->shift);
 }
 
-VEC_INLINE void get_part(weights *w, const unsigned char *at, sluice__quant t, int half) {
-    const float *scale = (const float *)(const void *)(at + CODES_BYTES) + half * VEC;
-    for (int g = 0; g < 8; g++) w->code[g] = ivec_load(at + g * GROUP_BYTES + half * GROUP_BYTES / HALVES);
-    w->scale[0] = vec_load(scale);
-    if (t == SLUICE__QUANT_Q6_K) w->scale[1] = vec_load(scale + PANEL);
-    if (has_minimum(t)) w->shift = vec_load(scale + PANEL);
+VEC_INLINE factors panel_factors(const unsigned char *at, sluice__quant t) {
+    const float *scale = (const float *)(const void *)(at + codes_bytes(t));
+    factors w = {.code = (const ivec *)(const void *)at};
+    for (int h = 0; h < HALVES; h++) {
+        w.scale[0][h] = vec_load(scale + h * VEC);
+        if (t == SLUICE__QUANT_Q6_K) w.scale[1][h] = vec_load(scale + PANEL + h * VEC);
+        if (has_minimum(t)) w.shift[h] = vec_load(scale + PANEL + h * VEC);
+    }
+    return w;
 }
 
 /* VEC rows into one half of a panel. */
@@ -254,51 +278,74 @@ typedef struct passing {
     int64_t parts;
     const unsigned char *ahead;
     int64_t ahead_bytes; /* for each part */
+    const unsigned char *wide; /* the codes of x in 16 bits, or NULL */
 } passing;
 
-/* Rows first .. first + M - 1 of a tile of T rows at x, of which `filled` are wanted, times VEC rows of a panel. */
-VEC_INLINE void tile_product(const passing *c, float *y, const unsigned char *x, int filled, sluice__quant t, int half, int T,
-                             int first, int M, int64_t ahead_bytes) {
+/* Codes of x in 16 bits, of a row and part: those of even columns, then the others, as ivec_put_q8 has those of W. */
+VEC_INLINE void widen_codes(unsigned char *to, const unsigned char *x) {
+    __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
+    _mm256_storeu_si256((__m256i *)(void *)(to + PART), _mm256_srai_epi16(a, 8));
+}
+
+static void widen_rows(unsigned char *to, const unsigned char *x, int64_t rows, int64_t parts) {
+    for (int64_t r = 0, tile; r < rows; r += tile) {
+        tile = sluice__quant_tile(rows - r);
+        for (int64_t p = 0; p < parts; p++, x += tile * SLUICE__QUANT_ROW_BYTES)
+            for (int64_t i = 0; i < tile; i++, to += 2 * PART) widen_codes(to, x + i * PART);
+    }
+}
+
+/* Rows first .. first + M - 1 of a tile of T rows at x (codes in 16 bits at wide), of which `filled` are wanted, times a panel. */
+VEC_INLINE void tile_product(const passing *c, float *y, const unsigned char *x, const unsigned char *wide, int filled,
+                             sluice__quant t, int T, int first, int M, int64_t ahead_bytes) {
     const unsigned char *panel = c->panel, *ahead = c->ahead;
-    int64_t left = c->outputs - half * VEC;
-    int outputs = left < VEC ? (int)left : VEC;
-    vec sum[QUANT_ROWS];
-    for (int m = 0; m < M; m++) sum[m] = vec_zero();
-    for (int64_t p = 0; p < c->parts; p++, panel += panel_part_bytes(t), x += T * SLUICE__QUANT_ROW_BYTES) {
-        weights w;
-        get_part(&w, panel, t, half);
+    const int most = t == SLUICE__QUANT_Q8_0 ? Q8_ABREAST : PANEL_ABREAST, R = M < most ? M : most;
+    const int row_bytes = wide ? 2 * PART : PART, step = wide ? T * 2 * PART : T * SLUICE__QUANT_ROW_BYTES;
+    const unsigned char *code = (wide ? wide : x) + first * row_bytes;
+    vec sum[QUANT_ROWS * HALVES];
+    for (int m = 0; m < M * HALVES; m++) sum[m] = vec_zero();
+    for (int64_t p = 0; p < c->parts; p++, panel += panel_part_bytes(t), x += T * SLUICE__QUANT_ROW_BYTES, code += step) {
+        const factors w = panel_factors(panel, t);
         prefetch(ahead, ahead_bytes);
         ahead += ahead_bytes;
-        dot_part(sum, &w, t, x, T, first, M);
+        for (int m = 0; m < M; m += R)
+            dot_rows(sum + m * HALVES, &w, HALVES, true, t, code + m * row_bytes, x, T, first + m, R);
     }
-    for (int m = 0; m < M && first + m < filled; m++) vec_store_n(y + (first + m) * c->y_stride + half * VEC, sum[m], outputs);
+    for (int m = 0; m < M && first + m < filled; m++)
+        for (int h = 0; h < HALVES && h * VEC < c->outputs; h++) {
+            int64_t left = c->outputs - h * VEC;
+            vec_store_n(y + (first + m) * c->y_stride + h * VEC, sum[m * HALVES + h], left < VEC ? (int)left : VEC);
+        }
 }
 
 /* All rows of a tile times one panel. */
-VEC_INLINE void panel_product(const passing *c, float *y, const unsigned char *x, int filled, sluice__quant t, int T,
-                              int64_t ahead_bytes) {
-    for (int half = 0; half < HALVES && half * VEC < c->outputs; half++)
-        for (int first = 0; first < T; first += QUANT_ROWS) {
-            tile_product(c, y, x, filled, t, half, T, first, T < QUANT_ROWS ? T : QUANT_ROWS, ahead_bytes);
-            ahead_bytes = 0;
-        }
+VEC_INLINE void panel_product(const passing *c, float *y, const unsigned char *x, const unsigned char *wide, int filled,
+                              sluice__quant t, int T, int64_t ahead_bytes) {
+    const int most = t == SLUICE__QUANT_Q8_0 ? Q8_ROWS : QUANT_ROWS, M = T < most ? T : most;
+    for (int first = 0; first < T; first += M) {
+        tile_product(c, y, x, wide, filled, t, T, first, M, ahead_bytes);
+        ahead_bytes = 0;
+    }
 }
 
 /* All rows of x times one panel. */
 VEC_INLINE void panel_rows(const passing *c, const unsigned char *x, int64_t rows, sluice__quant t) {
     int64_t ahead_bytes = c->ahead_bytes;
+    const unsigned char *wide = t == SLUICE__QUANT_Q8_0 && Q8_BYTES == 2 ? c->wide : NULL;
     for (int64_t r = 0, tile; r < rows; r += tile, ahead_bytes = 0) {
         tile = sluice__quant_tile(rows - r);
         int filled = rows - r < tile ? (int)(rows - r) : (int)tile;
         float *y = c->y + r * c->y_stride;
         switch (tile) {
-        case 1: panel_product(c, y, x, filled, t, 1, ahead_bytes); break;
-        case 2: panel_product(c, y, x, filled, t, 2, ahead_bytes); break;
-        case 4: panel_product(c, y, x, filled, t, 4, ahead_bytes); break;
-        case 8: panel_product(c, y, x, filled, t, 8, ahead_bytes); break;
-        default: panel_product(c, y, x, filled, t, 16, ahead_bytes); break;
+        case 1: panel_product(c, y, x, wide, filled, t, 1, ahead_bytes); break;
+        case 2: panel_product(c, y, x, wide, filled, t, 2, ahead_bytes); break;
+        case 4: panel_product(c, y, x, wide, filled, t, 4, ahead_bytes); break;
+        case 8: panel_product(c, y, x, wide, filled, t, 8, ahead_bytes); break;
+        default: panel_product(c, y, x, wide, filled, t, 16, ahead_bytes); break;
         }
         x += tile * c->parts * SLUICE__QUANT_ROW_BYTES;
+        if (wide) wide += tile * c->parts * 2 * PART;
     }
 }
 
@@ -306,12 +353,13 @@ VEC_INLINE void panel_rows(const passing *c, const unsigned char *x, int64_t row
     static void panel_##name(const passing *c, const unsigned char *x, int64_t rows) {                                 \
         panel_rows(c, x, rows, SLUICE__QUANT_##name);                                                                  \
     }
-PANEL_TYPE(Q8_0) PANEL_TYPE(Q4_0) PANEL_TYPE(Q5_0) PANEL_TYPE(Q5_1) PANEL_TYPE(Q6_K)
+PANEL_TYPE(Q8_0) PANEL_TYPE(Q4_0) PANEL_TYPE(Q4_1) PANEL_TYPE(Q5_0) PANEL_TYPE(Q5_1) PANEL_TYPE(Q6_K)
 #undef PANEL_TYPE
 
 /* Panels of types that differ in nothing but how they are opened are alike. */
 static void one_panel(const passing *c, const unsigned char *x, int64_t rows, sluice__quant type) {
-    if (has_minimum(type)) panel_Q5_1(c, x, rows);
+    if (type == SLUICE__QUANT_Q4_1 || type == SLUICE__QUANT_Q4_K) panel_Q4_1(c, x, rows);
+    else if (has_minimum(type)) panel_Q5_1(c, x, rows);
     else if (type == SLUICE__QUANT_Q8_0) panel_Q8_0(c, x, rows);
     else if (type == SLUICE__QUANT_Q4_0) panel_Q4_0(c, x, rows);
     else if (type == SLUICE__QUANT_Q5_0) panel_Q5_0(c, x, rows);
@@ -319,28 +367,37 @@ static void one_panel(const passing *c, const unsigned char *x, int64_t rows, sl
 }
 
 /* Rows of x whose rounded inputs stay in the second-level cache while the panels in scratch pass over them. */
-static int64_t piece_rows(int64_t columns) {
+static int64_t piece_rows(int64_t columns, bool wide) {
     enum { PIECE_BYTES = 384 << 10 };
-    int64_t rows = PIECE_BYTES / (int64_t)sluice__quant_input_bytes(1, columns) / SLUICE__TILE_ROWS * SLUICE__TILE_ROWS;
-    return rows < SLUICE__TILE_ROWS ? SLUICE__TILE_ROWS : rows;
+    int64_t bytes = wide ? sluice__quant_wide_bytes(columns) : PIECE_BYTES;
+    int64_t rows = bytes / (wide ? 2 * columns : (int64_t)sluice__quant_input_bytes(1, columns)) / SLUICE__TILE_ROWS;
+    return rows < 1 ? SLUICE__TILE_ROWS : rows * SLUICE__TILE_ROWS;
 }
 
 static void panels_of_rows(float *y, int64_t y_stride, const unsigned char *x, int64_t rows, const sluice__quant_matrix *w,
                            int64_t begin, int64_t end, unsigned char *scratch) {
-    int64_t parts = w->columns / PART, panel_bytes = parts * panel_part_bytes(w->type), piece = piece_rows(w->columns);
-    int64_t kept = sluice__quant_panels_kept(w->columns), stride = sluice__quant_row_bytes(w->type, w->columns);
+    bool wide = w->type == SLUICE__QUANT_Q8_0 && Q8_BYTES == 2;
+    int64_t parts = w->columns / PART, panel_bytes = parts * panel_part_bytes(w->type), piece = piece_rows(w->columns, wide);
+    int64_t fitting = SLUICE__PANELS_BYTES / panel_bytes, kept = fitting < 1 ? 1 : fitting;
+    int64_t stride = sluice__quant_row_bytes(w->type, w->columns);
+    unsigned char *panels = scratch + sluice__quant_wide_bytes(w->columns);
     for (int64_t at = begin; at < end; at += kept) {
         int64_t count = end - at < kept ? end - at : kept;
-        for (int64_t r = 0; r < rows; r += piece)
+        for (int64_t r = 0; r < rows; r += piece) {
+            int64_t piece_end = rows - r < piece ? rows : r + piece;
+            const unsigned char *inputs = x + sluice__quant_input_bytes(r, w->columns);
+            if (wide) widen_rows(scratch, inputs, piece_end - r, parts);
             for (int64_t i = 0; i < count; i++) {
                 int64_t index = at + i, next = (index + 1) * PANEL;
                 const passing c = {.y = y + r * y_stride + index * PANEL, .y_stride = y_stride,
-                                   .outputs = w->rows - index * PANEL, .panel = scratch + i * panel_bytes, .parts = parts,
+                                   .outputs = w->rows - index * PANEL, .panel = panels + i * panel_bytes, .parts = parts,
                                    .ahead = w->blocks + next * stride,
-                                   .ahead_bytes = r == 0 && next + PANEL <= end * PANEL ? PANEL * stride / parts : 0};
-                if (r == 0) fill(scratch + i * panel_bytes, w, index);
-                one_panel(&c, x + sluice__quant_input_bytes(r, w->columns), rows - r < piece ? rows - r : piece, w->type);
+                                   .ahead_bytes = r == 0 && next + PANEL <= end * PANEL ? PANEL * stride / parts : 0,
+                                   .wide = scratch};
+                if (r == 0) fill(panels + i * panel_bytes, w, index);
+                one_panel(&c, inputs, piece_end - r, w->type);
             }
+        }
     }
 }
 

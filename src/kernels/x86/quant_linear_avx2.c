@@ -7,7 +7,9 @@
 #include <stdbool.h>
 
 typedef __m256i ivec;
-enum { DOT_CENTRED = 1, QUANT_ROWS = 4, ROWS_ABREAST = 1 };
+/* Panels hold codes of Q8_0 in 16 bits: products of bytes would take four micro-operations for 32 of them as well, and one more
+ * for the sign of each. */
+enum { DOT_CENTRED = 1, Q8_BYTES = 2, QUANT_ROWS = 16, Q8_ROWS = 4, ROWS_ABREAST = 1, PANEL_ABREAST = 2, Q8_ABREAST = 4, MOST_ABREAST = 4 };
 #define QUANT_KERNEL(name) sluice_##name##_avx2
 
 VEC_INLINE ivec ivec_load(const void *p) { return _mm256_loadu_si256(p); }
@@ -63,30 +65,48 @@ VEC_INLINE vec ivec_high_halves(ivec a) {
 VEC_INLINE vec ivec_low_halves(ivec a) { return ivec_high_halves(_mm256_slli_epi32(a, 16)); }
 
 VEC_INLINE ivec ivec_shifted(const void *p, int n) { return _mm256_slli_epi32(_mm256_set1_epi32(int_at(p)), n); }
-VEC_INLINE ivec add_pairs(ivec acc, ivec pairs) {
-    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-    __asm__("" : "+x"(acc)); /* or GCC adds in another order, for which registers do not suffice */
-    return acc;
+/* In this order: GCC makes trees of sums, for which registers do not suffice. */
+VEC_INLINE ivec in_order(ivec a) {
+    __asm__("" : "+x"(a));
+    return a;
 }
-VEC_INLINE ivec dot_row(ivec acc, const ivec *code, const unsigned char *x, int groups, int most) {
+VEC_INLINE ivec add_pairs(ivec acc, ivec pairs) {
+    return in_order(_mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+}
+VEC_INLINE ivec input_at(const unsigned char *x) { return _mm256_set1_epi32(int_at(x)); }
+VEC_INLINE void ivec_dot(ivec *acc, const ivec *code, int vectors, const unsigned char *x, int rows, int groups, int most) {
     const int room = INT16_MAX / (2 * 127 * most); /* pairs that 16 bits can hold the sum of */
     for (int g = 0; g < groups; g += room) {
-        ivec pairs = _mm256_maddubs_epi16(code[g], _mm256_set1_epi32(int_at(x + 4 * g)));
-        for (int i = g + 1; i < g + room && i < groups; i++)
-            pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(code[i], _mm256_set1_epi32(int_at(x + 4 * i))));
-        acc = add_pairs(acc, pairs);
+        ivec pairs[PANEL_ABREAST * 2];
+        for (int i = g; i < g + room && i < groups; i++)
+            for (int r = 0; r < rows; r++)
+                for (int v = 0; v < vectors; v++) {
+                    ivec products = _mm256_maddubs_epi16(ivec_load(code + i * vectors + v), input_at(x + SLUICE__PART * r + 4 * i));
+                    pairs[r * vectors + v] = i == g ? products : in_order(_mm256_add_epi16(pairs[r * vectors + v], products));
+                }
+        for (int i = 0; i < rows * vectors; i++) acc[i] = add_pairs(acc[i], pairs[i]);
     }
-    return acc;
 }
-VEC_INLINE void ivec_dot(ivec *acc, const ivec *code, const unsigned char *x, int rows, int groups, int most) {
-    for (int r = 0; r < rows; r++) acc[r] = dot_row(acc[r], code, x + SLUICE__PART * r, groups, most);
-}
-VEC_INLINE void ivec_dot_signed(ivec *acc, const ivec *code, const unsigned char *x, int rows) {
+VEC_INLINE void ivec_dot_q8(ivec *acc, const ivec *code, const unsigned char *x, int rows) {
     for (int r = 0; r < rows; r++)
         for (int g = 0; g < 8; g++) {
-            ivec input = _mm256_set1_epi32(int_at(x + SLUICE__PART * r + 4 * g));
-            acc[r] = add_pairs(acc[r], _mm256_maddubs_epi16(_mm256_abs_epi8(code[g]), _mm256_sign_epi8(input, code[g])));
+            ivec input = _mm256_sign_epi8(input_at(x + SLUICE__PART * r + 4 * g), code[g]);
+            acc[r] = add_pairs(acc[r], _mm256_maddubs_epi16(_mm256_abs_epi8(code[g]), input));
         }
+}
+VEC_INLINE void ivec_put_q8(unsigned char *to, ivec code) {
+    ivec_store(to, _mm256_srai_epi16(_mm256_slli_epi16(code, 8), 8));
+    ivec_store(to + 8 * 64, _mm256_srai_epi16(code, 8));
+}
+VEC_INLINE void ivec_dot_q8_panel(ivec *acc, const ivec *code, int vectors, const unsigned char *x, int rows) {
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; g++)
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < vectors; v++) {
+                ivec *sum = &acc[r * vectors + v];
+                ivec products = _mm256_madd_epi16(ivec_load(code + g * vectors + v), input_at(x + 2 * SLUICE__PART * r + 4 * g));
+                *sum = in_order(_mm256_add_epi32(*sum, products));
+            }
 }
 
 /* ---- one row of x ---- */

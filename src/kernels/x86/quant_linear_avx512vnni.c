@@ -7,7 +7,7 @@
 
 typedef __m512i ivec;
 /* The sum of products takes unsigned codes; 128 is subtracted through the start of the sum. */
-enum { DOT_CENTRED = 0, QUANT_ROWS = 16, ROWS_ABREAST = 4 };
+enum { DOT_CENTRED = 0, Q8_BYTES = 1, QUANT_ROWS = 16, Q8_ROWS = 16, ROWS_ABREAST = 4, PANEL_ABREAST = 4, Q8_ABREAST = 4, MOST_ABREAST = 4 };
 #define QUANT_KERNEL(name) sluice_##name##_vnni
 
 VEC_INLINE ivec ivec_load(const void *p) { return _mm512_loadu_si512(p); }
@@ -64,14 +64,19 @@ VEC_INLINE vec ivec_low_halves(ivec a) { return _mm512_cvtph_ps(_mm512_cvtepi32_
 VEC_INLINE vec ivec_high_halves(ivec a) { return ivec_low_halves(_mm512_srli_epi32(a, 16)); }
 
 VEC_INLINE ivec ivec_shifted(const void *p, int n) { return _mm512_slli_epi32(_mm512_set1_epi32(int_at(p)), (unsigned)n); }
-VEC_INLINE void ivec_dot(ivec *acc, const ivec *code, const unsigned char *x, int rows, int groups, int most) {
+VEC_INLINE void ivec_dot(ivec *acc, const ivec *code, int vectors, const unsigned char *x, int rows, int groups, int most) {
     (void)most;
+    (void)vectors; /* one: it has sixteen lanes */
     for (int g = 0; g < groups; g++)
         for (int r = 0; r < rows; r++)
-            acc[r] = _mm512_dpbusd_epi32(acc[r], code[g], _mm512_set1_epi32(int_at(x + SLUICE__PART * r + 4 * g)));
+            acc[r] = _mm512_dpbusd_epi32(acc[r], ivec_load(code + g), _mm512_set1_epi32(int_at(x + SLUICE__PART * r + 4 * g)));
 }
-VEC_INLINE void ivec_dot_signed(ivec *acc, const ivec *code, const unsigned char *x, int rows) {
-    ivec_dot(acc, code, x, rows, 8, 255);
+VEC_INLINE void ivec_dot_q8(ivec *acc, const ivec *code, const unsigned char *x, int rows) {
+    ivec_dot(acc, code, 1, x, rows, 8, 255);
+}
+VEC_INLINE void ivec_put_q8(unsigned char *to, ivec code) { ivec_store(to, code); }
+VEC_INLINE void ivec_dot_q8_panel(ivec *acc, const ivec *code, int vectors, const unsigned char *x, int rows) {
+    ivec_dot(acc, code, vectors, x, rows, 8, 255);
 }
 
 /* ---- one row of x ---- */
