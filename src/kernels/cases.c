@@ -310,12 +310,16 @@ static void run_linear_thin(table *k, shape *s, void **op) {
 const sluice__kernel_case sluice__case_linear_thin_f32 = {
     "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {1, 4096, 768, 0}, NULL, run_linear_thin};
 
-static void run_linear_wide(table *k, shape *s, void **op) {
+/* variant: bit 0 A transposed, bit 1 B transposed, bit 2 accumulate */
+static void run_gemm_wide(table *k, shape *s, void **op) {
     static _Alignas(64) float scratch[SLUICE__WIDE_SCRATCH];
-    k->linear_wide_f32(op[0], s->dim, op[1], s->depth, op[2], s->rows, s->dim, s->depth, scratch);
+    bool ta = s->variant & 1, tb = s->variant & 2;
+    sluice__product p = {ta, tb, s->variant & 4, s->rows, s->dim, s->depth, op[1], ta ? s->rows : s->depth,
+                         op[2], tb ? s->depth : s->dim, op[0], s->dim};
+    k->gemm_wide_f32(&p, scratch);
 }
-const sluice__kernel_case sluice__case_linear_wide_f32 = {
-    "nab", 1, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {512, 256, 64, 0}, NULL, run_linear_wide};
+const sluice__kernel_case sluice__case_gemm_wide_f32 = {
+    "nab", 8, FINITE_INPUTS, TOLERANCE_SUM, 1, 0, 0, {512, 256, 64, 2}, NULL, run_gemm_wide};
 
 /* op: y, weights (floats, then blocks of the variant's type), inputs (floats, then rounded). */
 static void prepare_quant_linear(shape *s, void **op) {

@@ -100,7 +100,6 @@ static bool plain_linear(const product *p) {
 
 /* From how many rows on each kernel is faster, measured (docs/speed-log.md); sums of at least SUMS. */
 enum { THIN_ROWS = 4, WIDE_ROWS = 64, SHORT_WIDE_ROWS = 256, THIN_AVX2_ROWS = 8, SUMS = 128 };
-
 /* Against dnnl_sgemm, with AVX-512 linear_thin is 1.0 to 2.8 times as fast from four rows on, with AVX2 1.2 to 4 times up to
  * eight; oneDNN's own few-row path is better for two and three rows with AVX-512. */
 static bool thin_pays(const product *p) {
@@ -114,26 +113,46 @@ static void linear_thin(product p) {
     sluice__kernels_now()->linear_thin_f32(p.c, p.ldc, p.a, p.lda, p.b, p.m, p.n, p.k);
 }
 
-/* linear_wide is 1.01 to 1.1 times as fast as dnnl_sgemm. */
+/* With AVX2 gemm_wide is 1.0 to 1.2 times as fast as dnnl_sgemm for some rows and long sums. Where rows of what is not packed lie
+ * a multiple of 2 KiB apart, which fall into the same sets of the caches, dnnl_sgemm does half as well as elsewhere if the
+ * other side is short. */
+static bool wide_pays_avx2(const product *p) {
+    enum { ROWS = 128, MAX_ROWS = 768, LONG_SUMS = 512, FAR = 512, FAR_ROWS = 16, SHORT = 256, SMALL = 512 };
+    if (p->trans_a)
+        return !p->trans_b && p->lda % FAR == 0 && p->m >= ROWS && p->k >= SUMS &&
+               (p->n <= SHORT || (p->m <= SMALL && p->n <= SMALL));
+    if (p->m >= ROWS && p->m <= MAX_ROWS && p->k >= LONG_SUMS) return true;
+    if (p->ldb % FAR || p->m > SHORT) return false;
+    return p->trans_b ? p->m > THIN_AVX2_ROWS && p->k >= 2 * LONG_SUMS : p->m >= FAR_ROWS && p->k >= SUMS;
+}
+
+/* With AVX-512 gemm_wide is 1.01 to 1.1 times as fast for x W^T, and slower for the others. */
 static bool wide_pays(const product *p) {
-    return plain_linear(p) && sluice_cpu_flags() & SLUICE_CPU_AVX512 && p->m >= (p->k < SUMS ? SHORT_WIDE_ROWS : WIDE_ROWS);
+    unsigned cpu = sluice_cpu_flags();
+    if (p->alpha != 1 || (p->beta != 0 && p->beta != 1) || p->k <= 0 || !(cpu & SLUICE_CPU_AVX2)) return false;
+    if (!(cpu & SLUICE_CPU_AVX512)) return wide_pays_avx2(p);
+    return plain_linear(p) && p->m >= (p->k < SUMS ? SHORT_WIDE_ROWS : WIDE_ROWS);
 }
 
-static void linear_wide(product p, float *scratch) {
-    sluice__kernels_now()->linear_wide_f32(p.c, p.ldc, p.a, p.lda, p.b, p.m, p.n, p.k,
-                                           scratch + (int64_t)omp_get_thread_num() * SLUICE__WIDE_SCRATCH);
+static void gemm_wide(product p, float *scratch) {
+    const sluice__product plain = {p.trans_a, p.trans_b, p.beta == 1, p.m, p.n, p.k, p.a, p.lda, p.b, p.ldb, p.c, p.ldc};
+    sluice__kernels_now()->gemm_wide_f32(&plain, scratch);
 }
 
-/* Columns are dealt out, which are rows of W, or rows of x where there are more of these: what is not dealt out is packed by
- * every thread. false: no scratch. */
+static float *scratch_of_thread(float *scratch) {
+    return scratch + (int64_t)omp_get_thread_num() * SLUICE__WIDE_SCRATCH;
+}
+
+/* Columns are dealt out, or rows where there are more of these: what is not dealt out is packed by every thread. false: no
+ * scratch. */
 static bool wide_split(const product *p) {
     bool alone = omp_in_parallel() || p->m * p->n * p->k < GEMM_ALONE;
     int threads = alone ? 1 : omp_get_max_threads();
     float *scratch = sluice__product_scratch((size_t)threads * SLUICE__WIDE_SCRATCH);
     if (!scratch) return false;
-    if (threads == 1) sluice__kernels_now()->linear_wide_f32(p->c, p->ldc, p->a, p->lda, p->b, p->m, p->n, p->k, scratch);
-    else if (p->m > p->n) SLUICE__SPLIT(threads, p->m, 1, linear_wide(rows_of(p, range), scratch));
-    else SLUICE__SPLIT(threads, p->n, 16, linear_wide(columns_of(p, range), scratch));
+    if (threads == 1) gemm_wide(*p, scratch);
+    else if (p->m > p->n) SLUICE__SPLIT(threads, p->m, 1, gemm_wide(rows_of(p, range), scratch_of_thread(scratch)));
+    else SLUICE__SPLIT(threads, p->n, 16, gemm_wide(columns_of(p, range), scratch_of_thread(scratch)));
     return true;
 }
 

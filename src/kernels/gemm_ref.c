@@ -21,8 +21,8 @@ void sluice_linear_thin_f32_ref(float *y, int64_t y_stride, const float *x, int6
     sluice_gemm_f32_ref(false, true, rows, out, in, 1, x, x_stride, w, in, 0, y, y_stride);
 }
 
-void sluice_linear_wide_f32_ref(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w,
-                                int64_t rows, int64_t out, int64_t in, float *scratch) {
+void sluice_gemm_wide_f32_ref(const sluice__product *p, float *scratch) {
     (void)scratch;
-    sluice_gemm_f32_ref(false, true, rows, out, in, 1, x, x_stride, w, in, 0, y, y_stride);
+    sluice_gemm_f32_ref(p->trans_a, p->trans_b, p->m, p->n, p->k, 1, p->a, p->lda, p->b, p->ldb, p->accumulate ? 1 : 0, p->c,
+                        p->ldc);
 }

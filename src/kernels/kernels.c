@@ -9,8 +9,6 @@
 #define CHOOSE_BOTH(name)                                                                          \
     if (cpu & SLUICE_CPU_AVX2) k->name = sluice_##name##_avx2;                                     \
     if (cpu & SLUICE_CPU_AVX512) k->name = sluice_##name##_avx512;
-#define CHOOSE_AVX512(name)                                                                        \
-    if (cpu & SLUICE_CPU_AVX512) k->name = sluice_##name##_avx512;
 #define CHOOSE_VNNI(name)                                                                          \
     if (cpu & SLUICE_CPU_AVX2) k->name = sluice_##name##_avx2;                                     \
     if (cpu & SLUICE_CPU_AVX512 && cpu & SLUICE_CPU_AVX512_VNNI) k->name = sluice_##name##_vnni;
@@ -18,7 +16,6 @@
     if (cpu & SLUICE_CPU_AVX512_BF16) k->name = sluice_##name##_avx512bf16;
 #else
 #define CHOOSE_BOTH(name)
-#define CHOOSE_AVX512(name)
 #define CHOOSE_VNNI(name)
 #define CHOOSE_BF16(name)
 #endif

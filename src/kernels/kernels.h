@@ -26,7 +26,19 @@ typedef struct sluice__lion_factors {
     bool zero_grad;
 } sluice__lion_factors;
 
-/* Floats that linear_wide may want: blocks of 1024 rows and of 64 columns, 768 deep, and room for a last store. */
+/* C (+)= op(A) op(B).   op(A): [m,k], op(B): [k,n], C: [m,n]; k > 0. */
+typedef struct sluice__product {
+    bool trans_a, trans_b, accumulate;
+    int64_t m, n, k;
+    const float *a;
+    int64_t lda;
+    const float *b;
+    int64_t ldb;
+    float *c;
+    int64_t ldc;
+} sluice__product;
+
+/* Floats that gemm_wide may want: blocks of 1024 rows and of 64 columns, 768 deep, and room for a last store. */
 enum { SLUICE__WIDE_SCRATCH = (1024 + 64) * 768 + 64 };
 
 typedef struct sluice__kernels {
@@ -40,14 +52,12 @@ typedef struct sluice__kernels {
 #define SLUICE__PROTO_BOTH(name, result, parameters)                                               \
     result sluice_##name##_avx2 parameters;                                                        \
     result sluice_##name##_avx512 parameters;
-#define SLUICE__PROTO_AVX512(name, result, parameters) result sluice_##name##_avx512 parameters;
 #define SLUICE__PROTO_VNNI(name, result, parameters)                                               \
     result sluice_##name##_avx2 parameters;                                                        \
     result sluice_##name##_vnni parameters;
 #define SLUICE__PROTO_BF16(name, result, parameters) result sluice_##name##_avx512bf16 parameters;
 #else
 #define SLUICE__PROTO_BOTH(name, result, parameters)
-#define SLUICE__PROTO_AVX512(name, result, parameters)
 #define SLUICE__PROTO_VNNI(name, result, parameters)
 #define SLUICE__PROTO_BF16(name, result, parameters)
 #endif

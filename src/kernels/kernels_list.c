@@ -42,7 +42,5 @@ sluice_kernel_choice sluice_cpu_kernel(int index) {
                                                               : "linear_thin_bf16, rounded";
     /* Products go to oneDNN; the table's own stands in where the reference is asked for (gemm.c). */
     if (entries[index].at == offsetof(sluice__kernels, gemm_f32) && sluice_cpu_flags()) version = "oneDNN";
-    if (entries[index].at == offsetof(sluice__kernels, linear_wide_f32) && !strcmp(version, "ref") && sluice_cpu_flags())
-        version = "oneDNN";
     return (sluice_kernel_choice){entries[index].name, version};
 }

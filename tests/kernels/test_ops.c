@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "kernels/kernels.h"
+#include "kernels/scratch.h"
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -343,7 +344,7 @@ static void first_nonfinite_is_the_first_of_all_parts(void **state) {
 /* ---- matrix products: every path (oneDNN, few rows, reference), strides, alpha, beta ---- */
 
 static void check_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, float beta) {
-    int64_t lda = (ta ? m : k) + 3, ldb = (tb ? k : n) + (n % 2 ? 5 : 0), ldc = n + 2;
+    int64_t lda = (ta ? m : k) + (m % 4 ? 3 : 0), ldb = (tb ? k : n) + (n % 2 ? 5 : 0), ldc = n + 2;
     float *a = normal((ta ? k : m) * lda + 1, 1), *b = normal((tb ? n : k) * ldb + 1, 2), *c = normal(m * ldc, 3);
     float *want = normal(m * ldc, 3);
     if (beta == 0)
@@ -360,7 +361,8 @@ static void check_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
 static void products_of_all_shapes(void **state) {
     (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},   {1, 70, 300},  {2, 33, 257},  {4, 50, 260},  {5, 9, 0},
-                                       {7, 31, 64}, {48, 40, 300}, {129, 140, 70}, {2100, 17, 40}, {64, 194, 64}, {130, 65, 33}};
+                                       {7, 31, 64}, {48, 40, 300}, {129, 140, 70}, {2100, 17, 40}, {64, 194, 64}, {130, 65, 33},
+                                       {130, 512, 140}, {20, 512, 130}, {512, 40, 128}, {12, 20, 1024}, {140, 30, 513}};
     for (int l = 0; l < LEVELS; l++) {
         if (!select_level(l)) continue;
         for (int threads = 1; threads <= 2; threads++) {
@@ -376,21 +378,46 @@ static void products_of_all_shapes(void **state) {
     assert_ok(sluice_cpu_select(NULL, NULL));
 }
 
-/* Several blocks of rows, columns and summands of linear_wide, whole and partial tiles. */
+/* Several blocks of rows, columns and summands of gemm_wide, whole and partial tiles. */
+static const int64_t wide_sizes[][3] = {{1100, 70, 800}, {65, 130, 1537}, {256, 16, 64}, {300, 2, 130}, {64, 98, 769}, {128, 257, 512}};
+enum { WIDE_SIZES = sizeof wide_sizes / sizeof *wide_sizes };
+
 static void forward_of_many_rows(void **state) {
     (void)state;
-    static const int64_t sizes[][3] = {{1100, 70, 800}, {65, 130, 1537}, {256, 16, 64}, {300, 2, 130}, {64, 98, 769}};
     for (int threads = 1; threads <= 3; threads++) {
         omp_set_num_threads(threads);
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            check_product(false, true, sizes[i][0], sizes[i][1], sizes[i][2], 1, 0);
+        for (int i = 0; i < WIDE_SIZES; i++) check_product(false, true, wide_sizes[i][0], wide_sizes[i][1], wide_sizes[i][2], 1, 0);
     }
     omp_set_num_threads(2);
+}
+
+static void check_wide(float *scratch, int kind, int64_t m, int64_t n, int64_t k) {
+    bool ta = kind & 1, tb = kind & 2, add = kind & 4;
+    int64_t lda = (ta ? m : k) + 3, ldb = (tb ? k : n) + 1, ldc = n + 2;
+    float *a = normal((ta ? k : m) * lda, 1), *b = normal((tb ? n : k) * ldb, 2), *c = normal(m * ldc, 3);
+    float *want = normal(m * ldc, 3);
+    const sluice__product p = {ta, tb, add, m, n, k, a, lda, b, ldb, c, ldc};
+    sluice_gemm_f32_ref(ta, tb, m, n, k, 1, a, lda, b, ldb, add, want, ldc);
+    sluice__kernels_now()->gemm_wide_f32(&p, scratch);
+    double most = largest_difference(c, want, m * ldc);
+    if (!(most <= 3e-6 * sqrt((double)k) * 10)) fail_msg("gemm_wide %d %lld %lld %lld: %g", kind, (long long)m, (long long)n, (long long)k, most);
+    sluice__free(a), sluice__free(b), sluice__free(c), sluice__free(want);
+}
+
+static void wide_products_of_all_kinds(void **state) {
+    (void)state;
+    float *scratch = sluice__product_scratch(SLUICE__WIDE_SCRATCH);
+    assert_non_null(scratch);
+    for (int l = 0; l < LEVELS; l++)
+        for (int i = 0; i < WIDE_SIZES && select_level(l); i++)
+            for (int kind = 0; kind < 8; kind++) check_wide(scratch, kind, wide_sizes[i][0], wide_sizes[i][1], wide_sizes[i][2]);
+    assert_ok(sluice_cpu_select(NULL, NULL));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_of_many_rows),
+        cmocka_unit_test(wide_products_of_all_kinds),
         cmocka_unit_test(levels_and_thread_counts_agree),
         cmocka_unit_test(parallel_region_runs_alone),
         cmocka_unit_test(callers_in_parallel),
