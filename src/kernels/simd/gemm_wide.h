@@ -42,7 +42,7 @@ typedef struct tile_call {
     ahead *next;
 } tile_call;
 
-/* c [rows, VEC * vectors] (+)= panel of x times panel of W. The lines of c arrive during the loop. */
+/* c [rows, VEC * vectors] (+)= panel of A times panel of B. The lines of c arrive during the loop. */
 VEC_INLINE void tile(const tile_call *t, int rows, int vectors) {
     vec sum[HIGH][2];
     const float *a = t->a, *b = t->b;

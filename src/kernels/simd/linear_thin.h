@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* y = x W^T for a few rows of x: body for one vec_<isa>.h. A general product packs W first, which costs as much as
  * reading it; here each row of W is read once, straight into multiply-adds. One row of x: bound by memory, so W is
- * read in the order it lies in, which the prefetcher likes best, with a little help at the ends of pages. More rows: blocks of THIN_ROWS rows by four
- * outputs, where a load of W serves several rows and a load of x four outputs; bound by arithmetic from about eight
- * rows on. 16-bit weights are widened as they are loaded; `kind` is a constant after inlining. */
+ * read in the order it lies in, which the prefetcher likes best, with a little help at the ends of pages. More rows: blocks of
+ * THIN_ROWS rows by four outputs, where a load of W serves several rows and a load of x four outputs; bound by arithmetic from
+ * about eight rows on. 16-bit weights are widened as they are loaded; `kind` is a constant after inlining. */
 #include "kernels/kernels.h"
 
 /* Accumulators must leave registers for operands: 16 of 32, or 8 of 16. */
@@ -11,6 +11,9 @@ enum { THIN_ROWS = VEC == 16 ? 4 : 2 };
 /* Bytes ahead of their use from which W is asked for into the second-level cache, for several rows of x and for one, and
  * those that arrive at once. */
 enum { THIN_AHEAD = 16384, THIN_AHEAD_ONE = 512, THIN_LINE = 64 };
+
+/* One row of x keeps up better with memory in registers of 256 bits, floats and 16-bit floats (docs/speed-log.md). */
+enum { HALF_VECTORS = VEC == 16 };
 
 typedef enum thin_kind { THIN_F32, THIN_F16, THIN_BF16 } thin_kind;
 
@@ -99,12 +102,14 @@ VEC_INLINE void thin_all(float *y, int64_t y_stride, const float *x, int64_t x_s
 
 void VEC_KERNEL(linear_thin_f32)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w,
                                  int64_t rows, int64_t out, int64_t in) {
-    thin_all(y, y_stride, x, x_stride, w, rows, out, in, THIN_F32);
+    if (HALF_VECTORS && rows == 1) sluice_linear_thin_f32_avx2(y, y_stride, x, x_stride, w, rows, out, in);
+    else thin_all(y, y_stride, x, x_stride, w, rows, out, in, THIN_F32);
 }
 
 void VEC_KERNEL(linear_thin_f16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const uint16_t *w,
                                  int64_t rows, int64_t out, int64_t in) {
-    thin_all(y, y_stride, x, x_stride, w, rows, out, in, THIN_F16);
+    if (HALF_VECTORS && rows == 1) sluice_linear_thin_f16_avx2(y, y_stride, x, x_stride, w, rows, out, in);
+    else thin_all(y, y_stride, x, x_stride, w, rows, out, in, THIN_F16);
 }
 
 void VEC_KERNEL(linear_thin_bf16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const uint16_t *w,
