@@ -181,7 +181,8 @@ def make_models(b: Bench) -> None:
 def model_files(b: Bench, rows: str, names):
     """(name, path) of the models that are there."""
     make_models(b)
-    for name in names:
+    wanted = b.args.only.split(",") if b.args.only else [""]
+    for name in (name for name in names if any(part in name for part in wanted)):
         file = os.path.join(b.args.models, name)
         if os.path.exists(file):
             yield name, file
@@ -299,6 +300,7 @@ def main() -> None:
     parser.add_argument("--build", default="build/release", help="where sluice and its tests are")
     parser.add_argument("--models", default="bench/models", help="where make_models.py wrote")
     parser.add_argument("--rows", default=",".join(ROWS), help="comma-separated list of " + ", ".join(ROWS))
+    parser.add_argument("--only", help="comma-separated parts of the names of models to run")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--compile", action="store_true", help="torch.compile as well; the faster of both counts")
