@@ -379,7 +379,8 @@ static void products_of_all_shapes(void **state) {
 }
 
 /* Several blocks of rows, columns and summands of gemm_wide, whole and partial tiles. */
-static const int64_t wide_sizes[][3] = {{1100, 70, 800}, {65, 130, 1537}, {256, 16, 64}, {300, 2, 130}, {64, 98, 769}, {128, 257, 512}};
+static const int64_t wide_sizes[][3] = {{1100, 70, 800}, {65, 130, 1537}, {256, 16, 64},
+                                        {300, 2, 130},   {64, 98, 769},   {128, 257, 512}};
 enum { WIDE_SIZES = sizeof wide_sizes / sizeof *wide_sizes };
 
 static void forward_of_many_rows(void **state) {
@@ -400,7 +401,8 @@ static void check_wide(float *scratch, int kind, int64_t m, int64_t n, int64_t k
     sluice_gemm_f32_ref(ta, tb, m, n, k, 1, a, lda, b, ldb, add, want, ldc);
     sluice__kernels_now()->gemm_wide_f32(&p, scratch);
     double most = largest_difference(c, want, m * ldc);
-    if (!(most <= 3e-6 * sqrt((double)k) * 10)) fail_msg("gemm_wide %d %lld %lld %lld: %g", kind, (long long)m, (long long)n, (long long)k, most);
+    if (!(most <= 3e-6 * sqrt((double)k) * 10))
+        fail_msg("gemm_wide %d %lld %lld %lld: %g", kind, (long long)m, (long long)n, (long long)k, most);
     sluice__free(a), sluice__free(b), sluice__free(c), sluice__free(want);
 }
 

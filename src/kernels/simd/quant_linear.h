@@ -4,10 +4,10 @@
  * unsigned codes of some vectors times inputs of some rows, four bytes to a lane), DOT_CENTRED (codes of Q8_0 are signed),
  * ivec_dot_q8; of panels ivec_put_q8 (one group of codes of Q8_0), ivec_dot_q8_panel, Q8_BYTES (of such a code); and how many
  * rows of x have sums that grow in turn, because each waits for itself or because they share what is loaded: ROWS_ABREAST,
- * PANEL_ABREAST, Q8_ABREAST, MOST_ABREAST; QUANT_ROWS (of a tile in registers).
+ * PANEL_ABREAST, Q8_ABREAST (of panels), MOST_ABREAST; QUANT_ROWS, Q8_ROWS (of x whose sums are held while a panel passes).
  *
- * One row of x: simd/quant_row.h. Direct: VEC rows of W are opened part by part, and all rows of x (a tile of 1 to 8) multiplied with what lies in registers.
- * The hardware does not take sixteen streams for sequential reading, so the next VEC rows, which follow in memory, are
+ * One row of x: simd/quant_row.h. Direct: VEC rows of W are opened part by part, and all rows of x (a tile of 1 to 8) multiplied
+ * with what lies in registers. The hardware does not take sixteen streams for sequential reading, so the next VEC rows, which follow in memory, are
  * prefetched into the second-level cache meanwhile, in their order. Panels: opened parts are written down first, and tiles
  * of x pass over them. The offset of a type's codes is put into the sum at its start. */
 #include "kernels/kernels.h"

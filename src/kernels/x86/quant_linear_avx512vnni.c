@@ -7,7 +7,8 @@
 
 typedef __m512i ivec;
 /* The sum of products takes unsigned codes; 128 is subtracted through the start of the sum. */
-enum { DOT_CENTRED = 0, Q8_BYTES = 1, QUANT_ROWS = 16, Q8_ROWS = 16, ROWS_ABREAST = 4, PANEL_ABREAST = 4, Q8_ABREAST = 4, MOST_ABREAST = 4 };
+enum { DOT_CENTRED = 0, Q8_BYTES = 1, QUANT_ROWS = 16, Q8_ROWS = 16 };
+enum { ROWS_ABREAST = 4, PANEL_ABREAST = 4, Q8_ABREAST = 4, MOST_ABREAST = 4 };
 #define QUANT_KERNEL(name) sluice_##name##_vnni
 
 VEC_INLINE ivec ivec_load(const void *p) { return _mm512_loadu_si512(p); }
