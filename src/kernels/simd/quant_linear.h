@@ -66,7 +66,10 @@ VEC_INLINE void dot_rows(vec *sum, const factors *w, int H, bool panel, sluice__
 
 /* The same of all rows of a tile.   sum: [T]. */
 VEC_INLINE void dot_part(vec *sum, const weights *opened, sluice__quant t, const unsigned char *x, int T) {
-    const factors w = {opened->code, {{opened->scale[0]}, {opened->scale[1]}}, {opened->shift}};
+    factors w = {.code = opened->code};
+    w.scale[0][0] = opened->scale[0];
+    if (t == SLUICE__QUANT_Q6_K) w.scale[1][0] = opened->scale[1];
+    if (has_minimum(t)) w.shift[0] = opened->shift;
     const int R = T < ROWS_ABREAST ? T : ROWS_ABREAST;
     for (int m = 0; m < T; m += R) dot_rows(sum + m, &w, 1, false, t, x + m * PART, x, T, m, R);
 }
