@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products with blocks (quant_linear.h): body for one vec_<isa>.h and, behind it, the operations that quant_open.h names and
  * ivec_zero, ivec_load, ivec_store, ivec_to_float, ivec_shifted (the integer at an address, shifted left), ivec_dot (adds
- * unsigned codes of some vectors times inputs of some rows, four bytes to a lane), DOT_CENTRED (codes of Q8_0 are signed),
- * ivec_dot_q8; of panels ivec_put_q8 (one group of codes of Q8_0), ivec_dot_q8_panel, Q8_BYTES (of such a code); and how many
+ * unsigned codes of some vectors times inputs of some rows, four bytes to a lane), DOT_CENTRED (codes of Q8_0 are signed,
+ * and of 16 bits in panels), ivec_dot_q8; of panels ivec_put_q8 (one group of codes of Q8_0), ivec_dot_q8_panel; and how many
  * rows of x have sums that grow in turn, because each waits for itself or because they share what is loaded: ROWS_ABREAST,
  * PANEL_ABREAST, Q8_ABREAST (of panels), MOST_ABREAST; QUANT_ROWS, Q8_ROWS (of x whose sums are held while a panel passes).
  *
  * One row of x: simd/quant_row.h. Direct: VEC rows of W are opened part by part, and all rows of x (a tile of 1 to 8) multiplied
- * with what lies in registers. The hardware does not take sixteen streams for sequential reading, so the next VEC rows, which follow in memory, are
- * prefetched into the second-level cache meanwhile, in their order. Panels: opened parts are written down first, and tiles
- * of x pass over them. The offset of a type's codes is put into the sum at its start. */
+ * with what lies in registers. The hardware does not take sixteen streams for sequential reading, so the next VEC rows, which
+ * follow in memory, are prefetched into the second-level cache meanwhile, in their order. Panels: opened parts are written down
+ * first, and tiles of x pass over them. The offset of a type's codes is put into the sum at its start. */
 #include "kernels/kernels.h"
 #include "kernels/simd/quant_open.h"
 
@@ -183,7 +183,9 @@ static void direct_rows(float *y, int64_t y_stride, const unsigned char *x, int6
 
 /* ---- panels ---- */
 
-VEC_INLINE int codes_bytes(sluice__quant t) { return 8 * GROUP_BYTES * (t == SLUICE__QUANT_Q8_0 ? Q8_BYTES : 1); }
+/* Whether panels hold codes in 16 bits, and so have rows of x for them. */
+VEC_INLINE bool is_wide(sluice__quant t) { return DOT_CENTRED && t == SLUICE__QUANT_Q8_0; }
+VEC_INLINE int codes_bytes(sluice__quant t) { return 8 * GROUP_BYTES * (is_wide(t) ? 2 : 1); }
 VEC_INLINE int panel_part_bytes(sluice__quant t) {
     return codes_bytes(t) + (has_minimum(t) || t == SLUICE__QUANT_Q6_K ? 2 : 1) * PANEL * (int)sizeof(float);
 }
@@ -281,7 +283,7 @@ typedef struct passing {
     int64_t parts;
     const unsigned char *ahead;
     int64_t ahead_bytes; /* for each part */
-    const unsigned char *wide; /* the codes of x in 16 bits, or NULL */
+    const unsigned char *wide; /* the codes of x in 16 bits where the type is_wide */
 } passing;
 
 /* Codes of x in 16 bits, of a row and part: those of even columns, then the others, as ivec_put_q8 has those of W. */
@@ -335,7 +337,7 @@ VEC_INLINE void panel_product(const passing *c, float *y, const unsigned char *x
 /* All rows of x times one panel. */
 VEC_INLINE void panel_rows(const passing *c, const unsigned char *x, int64_t rows, sluice__quant t) {
     int64_t ahead_bytes = c->ahead_bytes;
-    const unsigned char *wide = t == SLUICE__QUANT_Q8_0 && Q8_BYTES == 2 ? c->wide : NULL;
+    const unsigned char *wide = is_wide(t) ? c->wide : NULL;
     for (int64_t r = 0, tile; r < rows; r += tile, ahead_bytes = 0) {
         tile = sluice__quant_tile(rows - r);
         int filled = rows - r < tile ? (int)(rows - r) : (int)tile;
@@ -379,7 +381,7 @@ static int64_t piece_rows(int64_t columns, bool wide) {
 
 static void panels_of_rows(float *y, int64_t y_stride, const unsigned char *x, int64_t rows, const sluice__quant_matrix *w,
                            int64_t begin, int64_t end, unsigned char *scratch) {
-    bool wide = w->type == SLUICE__QUANT_Q8_0 && Q8_BYTES == 2;
+    bool wide = is_wide(w->type);
     int64_t parts = w->columns / PART, panel_bytes = parts * panel_part_bytes(w->type), piece = piece_rows(w->columns, wide);
     int64_t fitting = SLUICE__PANELS_BYTES / panel_bytes, kept = fitting < 1 ? 1 : fitting;
     int64_t stride = sluice__quant_row_bytes(w->type, w->columns);

@@ -9,7 +9,7 @@
 typedef __m256i ivec;
 /* Panels hold codes of Q8_0 in 16 bits: products of bytes would take four micro-operations for 32 of them as well, and one more
  * for the sign of each. */
-enum { DOT_CENTRED = 1, Q8_BYTES = 2, QUANT_ROWS = 16, Q8_ROWS = 4 };
+enum { DOT_CENTRED = 1, QUANT_ROWS = 16, Q8_ROWS = 4 };
 enum { ROWS_ABREAST = 1, PANEL_ABREAST = 2, Q8_ABREAST = 4, MOST_ABREAST = 4 };
 #define QUANT_KERNEL(name) sluice_##name##_avx2
 

@@ -7,7 +7,7 @@
 
 typedef __m512i ivec;
 /* The sum of products takes unsigned codes; 128 is subtracted through the start of the sum. */
-enum { DOT_CENTRED = 0, Q8_BYTES = 1, QUANT_ROWS = 16, Q8_ROWS = 16 };
+enum { DOT_CENTRED = 0, QUANT_ROWS = 16, Q8_ROWS = 16 };
 enum { ROWS_ABREAST = 4, PANEL_ABREAST = 4, Q8_ABREAST = 4, MOST_ABREAST = 4 };
 #define QUANT_KERNEL(name) sluice_##name##_vnni
 
