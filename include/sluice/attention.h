@@ -73,6 +73,8 @@ typedef struct sluice_attention_params {
     sluice_gate_granularity gate_granularity;
     sluice_gate_act gate_act;
     sluice_gate_op gate_op; /* multiply: Y = O * act(s); add: Y = O + act(s) */
+    int bf16; /* 1: products of bf16 numbers with sums in fp32. q, k, v and dy must hold such numbers; shares, and in
+                 backward the gradients of o and of the scores, are rounded to bf16 before they are multiplied */
 } sluice_attention_params;
 
 /* Forward. q, k, v: inputs.

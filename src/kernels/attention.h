@@ -66,7 +66,9 @@ static inline size_t sluice__attention_padded(size_t n) {
 
 /* What the backward pass of one head keeps per query. */
 typedef struct sluice__attention_work {
-    float *q, *dout; /* [q_len, stride]; elements from head_dim on are zero */
+    float *q, *dout; /* [q_len, stride]; elements from head_dim on are zero; bf16 kernels: rounded, two to a float */
+    float *q_down, *dout_down; /* bf16 kernels: the same with two queries to a float, [q_len / 2 rounded up, stride] */
+    float *room;               /* bf16 kernels: [2, SLUICE__ATTENTION_VEC, stride] */
     float *row_sum;  /* [q_len] sum over d of dout * o */
     float *shift;    /* [q_len] log-sum-exp; +inf in place of -inf, so that exp(score - shift) is 0 */
     int64_t stride;  /* head_dim rounded up to SLUICE__ATTENTION_VEC */
@@ -82,10 +84,10 @@ typedef struct sluice__attention_part {
     int64_t stride;   /* head_dim rounded up to SLUICE__ATTENTION_VEC */
 } sluice__attention_part;
 
-/* Floats of scratch of the backward kernel: scores and their gradients [BACK_QUERIES, BACK_KEYS];
- * K^T, V^T, K, dK, dV. */
+/* Floats of scratch of the backward kernel: scores, their gradients and these in bf16 [BACK_QUERIES,
+ * BACK_KEYS]; K^T, V^T, K, dK, dV. */
 #define SLUICE__ATTENTION_BACK_SCRATCH(stride)                                                     \
-    (2 * (size_t)SLUICE__ATTENTION_BACK_QUERIES * SLUICE__ATTENTION_BACK_KEYS +                    \
+    (3 * (size_t)SLUICE__ATTENTION_BACK_QUERIES * SLUICE__ATTENTION_BACK_KEYS +                    \
      5 * (size_t)SLUICE__ATTENTION_BACK_KEYS * (size_t)(stride))
 
 typedef struct sluice__attention_kernels {
@@ -99,14 +101,17 @@ typedef struct sluice__attention_kernels {
     result sluice_##name##_ref parameters;                                                         \
     result sluice_##name##_avx2 parameters;                                                        \
     result sluice_##name##_avx512 parameters;
+#define KERNEL_BF16(name, result, parameters)                                                      \
+    KERNEL(name, result, parameters)                                                               \
+    result sluice_##name##_avx512bf16 parameters;
 #else
 #define KERNEL(name, result, parameters) result sluice_##name##_ref parameters;
 #endif
 #include "kernels/attention.def"
 #undef KERNEL
 
-/* Rising order: reference, then every version that `cpu` (SLUICE_CPU_* flags) allows. */
-void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu);
+/* Rising order: reference, then every version that `cpu` (SLUICE_CPU_* flags) allows; those for bf16 if that is wanted. */
+void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu, bool bf16);
 
 /* The public operator, forward, for several calls at once (the sequences of one pass), with keys and values as a session
  * holds them where typed_k is there. Strides of 0 are resolved in place. What a call gives does not depend on the others. */

@@ -16,14 +16,16 @@ typedef struct plan {
     const sluice__attention_call *c;
     sluice__attention_kernels k;
     int64_t stride;     /* of rows of one head */
-    size_t head, tiles; /* one [q_len, stride] array; scratch of the kernel */
+    size_t head, tiles; /* one [q_len rounded up to even, stride] array; scratch of the kernel */
+    int forms;          /* arrays of q and dout: one or two of each */
+    size_t room;        /* where two are made from */
     int blocks, team;
     double *dsinks; /* [batch, num_heads] */
 } plan;
 
 /* Work of one unit with `parts` sums of dq. */
 static size_t unit_size(const plan *l, int parts) {
-    return (2 + (size_t)parts) * l->head + 2 * sluice__attention_padded((size_t)l->c->p.q_len) +
+    return ((size_t)l->forms + (size_t)parts) * l->head + l->room + 2 * sluice__attention_padded((size_t)l->c->p.q_len) +
            (size_t)parts * l->tiles;
 }
 
@@ -31,11 +33,15 @@ static size_t unit_size(const plan *l, int parts) {
 static void head_backward(const plan *l, int b, int h, int parts, float *scratch) {
     const sluice__attention_call *c = l->c;
     size_t rows = sluice__attention_padded((size_t)c->p.q_len);
-    sluice__attention_work w = {.q = scratch,
-                                .dout = scratch + l->head,
-                                .row_sum = scratch + 2 * l->head,
-                                .shift = scratch + 2 * l->head + rows,
-                                .stride = l->stride};
+    sluice__attention_work w = {.q = scratch, .dout = scratch + l->head, .stride = l->stride};
+    float *behind = scratch + (size_t)l->forms * l->head;
+    if (l->forms > 2) {
+        w.q_down = scratch + 2 * l->head;
+        w.dout_down = scratch + 3 * l->head;
+    }
+    w.room = behind;
+    w.row_sum = behind + l->room;
+    w.shift = w.row_sum + rows;
     float *dq = w.shift + rows, *tiles = dq + (size_t)parts * l->head;
     l->dsinks[(int64_t)b * c->p.num_heads + h] =
         l->k.attention_prepare_f32(c, b, h, 0, c->p.q_len, &w);
@@ -74,8 +80,10 @@ sluice_status sluice__attention_backward(const sluice__attention_call *c) {
     SLUICE__SPAN_OF(sluice__attention_work_of(c, 1, true));
     const sluice_attention_params *p = &c->p;
     plan l = {.c = c, .stride = (int64_t)sluice__attention_padded((size_t)p->head_dim)};
-    sluice__attention_choose(&l.k, sluice_cpu_flags());
-    l.head = (size_t)p->q_len * (size_t)l.stride;
+    sluice__attention_choose(&l.k, sluice_cpu_flags(), p->bf16);
+    l.head = ((size_t)p->q_len + 1) / 2 * 2 * (size_t)l.stride;
+    l.forms = p->bf16 ? 4 : 2;
+    l.room = p->bf16 ? 2 * SLUICE__ATTENTION_VEC * (size_t)l.stride : 0;
     l.tiles = sluice__attention_padded(SLUICE__ATTENTION_BACK_SCRATCH(l.stride));
     l.blocks = (p->kv_len + SLUICE__ATTENTION_BACK_KEYS - 1) / SLUICE__ATTENTION_BACK_KEYS;
     l.team = omp_in_parallel() ? 1 : omp_get_max_threads();

@@ -16,8 +16,8 @@
 
 enum { RANGE_KEYS = 256 }; /* fewest keys worth a range of their own */
 
-void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu) {
-    (void)cpu;
+void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu, bool bf16) {
+    (void)cpu, (void)bf16;
 #define KERNEL(name, result, parameters) k->name = sluice_##name##_ref;
 #include "kernels/attention.def"
 #undef KERNEL
@@ -27,6 +27,11 @@ void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu) {
     if (cpu & SLUICE_CPU_AVX512) k->name = sluice_##name##_avx512;
 #include "kernels/attention.def"
 #undef KERNEL
+#define KERNEL(name, result, parameters)
+#define KERNEL_BF16(name, result, parameters)                                                      \
+    if (bf16 && cpu & SLUICE_CPU_AVX512_BF16) k->name = sluice_##name##_avx512bf16;
+#include "kernels/attention.def"
+#undef KERNEL
 #endif
 }
 
@@ -34,7 +39,7 @@ void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu) {
 static size_t forward_scratch(const sluice_attention_params *p) {
     size_t tiles =
         (size_t)SLUICE__ATTENTION_KEYS * 2 * SLUICE__ATTENTION_VEC +
-        2 * (size_t)SLUICE__ATTENTION_QUERIES * sluice__attention_padded((size_t)p->head_dim);
+        2 * ((size_t)SLUICE__ATTENTION_QUERIES + (size_t)SLUICE__ATTENTION_KEYS) * sluice__attention_padded((size_t)p->head_dim);
     size_t reference = 2 * ((size_t)p->kv_len + (size_t)p->head_dim); /* doubles */
     return sluice__attention_padded(sluice_cpu_flags() & SLUICE_CPU_AVX2 ? tiles : reference);
 }
@@ -271,7 +276,8 @@ static size_t plans_room(int count) {
     return sluice__attention_padded((size_t)count * sizeof(decode_plan) / sizeof(float) + 1);
 }
 
-static bool is_decoding(const sluice__attention_call *c) { return c->p.q_len <= SLUICE__ATTENTION_DECODE; }
+/* Shares are rounded in blocks alone. */
+static bool is_decoding(const sluice__attention_call *c) { return c->p.q_len <= SLUICE__ATTENTION_DECODE && !c->p.bf16; }
 
 /* All calls that decode: counted twice, because the plans stand in the scratch whose size they decide. */
 static sluice_status forward_decode(const sluice__attention_call *calls, int count, const sluice__attention_kernels *k) {
@@ -302,11 +308,12 @@ static sluice_status forward_decode(const sluice__attention_call *calls, int cou
 sluice_status sluice__attention_forward(const sluice__attention_call *calls, int count) {
     SLUICE__SPAN_OF(sluice__attention_work_of(calls, count, false));
     sluice__attention_kernels k;
-    sluice__attention_choose(&k, sluice_cpu_flags());
     for (int i = 0; i < count; i++) {
         const sluice__attention_call *c = &calls[i];
         if (is_decoding(c)) continue;
+        sluice__attention_choose(&k, sluice_cpu_flags(), c->p.bf16);
         SLUICE__TRY(c->typed_k.data ? forward_typed_blocks(c, &k) : forward_blocks(c, &k));
     }
+    sluice__attention_choose(&k, sluice_cpu_flags(), false);
     return forward_decode(calls, count, &k);
 }

@@ -5,10 +5,13 @@
 #include "kernels/attention.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "kernels/bf16.h"
 #include "kernels/gate_act.h"
 #include <math.h>
 #include <omp.h>
 #include <string.h>
+
+static double rounded(float x) { return (double)sluice__bf16_widen(sluice__bf16_round(x)); }
 
 static double dot(const float *a, const float *b, int n) {
     double sum = 0.0;
@@ -42,6 +45,14 @@ static double softmax_row(double *s, int first, int last, const float *sink) {
     return sum == 0.0 ? -INFINITY : top + log(sum);
 }
 
+/* Shares as bf16 products take them: exp(score - largest score) rounded. */
+static void round_shares(double *s, int first, int last) {
+    double top = 0.0;
+    for (int j = first; j <= last; j++)
+        if (s[j] > top) top = s[j];
+    for (int j = first; j <= last && top > 0.0; j++) s[j] = top * rounded((float)(s[j] / top));
+}
+
 static double gate_value(const sluice__attention_call *c, const float *gate, int d) {
     float s = gate[c->p.gate_granularity == SLUICE_GATE_HEADWISE ? 0 : d];
     return sluice__gate_act_ref(c->p.gate_act, (double)s);
@@ -66,15 +77,16 @@ static void forward_row(const sluice__attention_call *c, int b, int h, int i, do
     sluice__attention_range(p, b, i, &first, &last);
     score_row(c, b, h, i, first, last, s);
     double lse = softmax_row(s, first, last, p->sinks ? &p->sinks[h] : NULL);
+    int64_t at = ((int64_t)b * p->num_heads + h) * p->q_len + i;
+    if (c->lse) c->lse[at] = (float)lse;
+    if (c->first_share) c->first_share[at] = first == 0 ? (float)s[0] : 0.0f;
+    if (p->bf16) round_shares(s, first, last);
     memset(out, 0, (size_t)p->head_dim * sizeof *out);
     for (int j = first; j <= last; j++) {
         const float *v = sluice__strided_at(&c->v, b, j, kv);
         for (int d = 0; d < p->head_dim; d++) out[d] += s[j] * (double)v[d];
     }
     write_row(c, b, h, i, out);
-    int64_t at = ((int64_t)b * p->num_heads + h) * p->q_len + i;
-    if (c->lse) c->lse[at] = (float)lse;
-    if (c->first_share) c->first_share[at] = first == 0 ? (float)s[0] : 0.0f;
 }
 
 void sluice_attention_forward_f32_ref(const sluice__attention_call *c, int b, int h, int begin,
@@ -194,6 +206,7 @@ static double prepare_row(const sluice__attention_call *c, int b, int h, int i, 
             else
                 dgate[d] = (float)dlogit;
         }
+        if (p->bf16) grad = rounded((float)grad);
         dout[d] = (float)grad;
         row_sum += grad * (double)o[d];
     }
@@ -235,6 +248,10 @@ static void backward_pair(const sluice__attention_call *c, int b, int h, int i, 
     }
     double share = exp(s - (double)w->shift[i]),
            ds = share * (dot(dout, v, dim) - (double)w->row_sum[i]) * slope;
+    if (p->bf16) {
+        share = rounded((float)share);
+        ds = rounded((float)ds);
+    }
     for (int d = 0; d < dim; d++) {
         dq[d] = (float)((double)dq[d] + ds * (double)k[d]);
         dk[d] += ds * (double)q[d];

@@ -150,7 +150,8 @@ static sluice_attention_params params_of(const context *c, int kv_len) {
                                      .gated = sluice__gate_is_fused(c->spec),
                                      .gate_granularity = gate->granularity,
                                      .gate_act = forced_gate(c) ? SLUICE_GATE_IDENTITY : gate->act,
-                                     .gate_op = gate->op};
+                                     .gate_op = gate->op,
+                                     .bf16 = c->pass->ws->bf16};
 }
 
 /* The norm of qk_norm_whole takes all heads of a token as one, before they rotate one by one in place. */

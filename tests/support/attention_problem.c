@@ -2,6 +2,7 @@
 /* Making, running and judging one attention call. */
 #include "support/attention_problem.h"
 #include "base/rng.h"
+#include "kernels/bf16.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,15 @@ static naive_tensor filled(naive_layout layout, int64_t batch, int64_t tokens, i
     return t;
 }
 
+static void round_to_bf16(naive_tensor *t) {
+    for (int64_t b = 0; b < t->batch; b++)
+        for (int64_t i = 0; i < t->tokens; i++)
+            for (int64_t h = 0; h < t->heads; h++) {
+                float *x = naive_tensor_at(t, b, i, h);
+                for (int64_t d = 0; d < t->width; d++) x[d] = sluice__bf16_widen(sluice__bf16_round(x[d]));
+            }
+}
+
 static void make_operands(problem *x, const problem_options *options) {
     const sluice_attention_params *p = &x->p;
     naive_layout l = options->layout, other = (naive_layout)((l + 1) % NAIVE_LAYOUTS);
@@ -53,6 +63,8 @@ static void make_operands(problem *x, const problem_options *options) {
     x->gate = filled(l, p->batch, p->q_len, p->num_heads, width, stream + 3, 2);
     x->dy = filled(other, p->batch, p->q_len, p->num_heads, p->head_dim, stream + 4, 1);
     x->sinks = filled(NAIVE_DENSE, 1, 1, 1, p->num_heads, stream + 5, 1);
+    naive_tensor *factors[] = {&x->q, &x->k, &x->v, &x->dy};
+    for (int i = 0; i < 4 && p->bf16; i++) round_to_bf16(factors[i]);
     x->y = naive_tensor_make(l, p->batch, p->q_len, p->num_heads, p->head_dim);
     x->o = naive_tensor_make(other, p->batch, p->q_len, p->num_heads, p->head_dim);
     x->dq = naive_tensor_make(other, p->batch, p->q_len, p->num_heads, p->head_dim);

@@ -15,7 +15,6 @@
 #include <string.h>
 #include "kernels/attention.h"
 #include "kernels/simd/tile_gemm.h"
-#include "kernels/simd/tile_rows.h"
 
 enum { BACK_KEYS = SLUICE__ATTENTION_BACK_KEYS, BACK_QUERIES = SLUICE__ATTENTION_BACK_QUERIES };
 
@@ -25,9 +24,11 @@ typedef struct key_block {
     int b, begin, end;     /* keys */
     int ahead;             /* position of query 0 less `begin`: query i sees lanes 0..i + ahead */
     int64_t stride, lanes; /* of rows in w; keys rounded up to whole vectors */
-    float *kt, *vt;        /* [head_dim, BACK_KEYS] */
-    float *k, *dk, *dv;    /* [BACK_KEYS, stride] */
-    float *p, *ds;         /* [BACK_QUERIES, BACK_KEYS] shares and gradients of scores */
+    float *kt, *vt;        /* [head_dim, BACK_KEYS], keys as lanes */
+    float *k, *dk, *dv;    /* [BACK_KEYS, stride]; k to be summed over keys */
+    float *p, *ds;         /* [BACK_QUERIES, BACK_KEYS] shares and gradients of scores; in the end to be summed over queries */
+    float *ds_along;       /* ds to be summed over keys */
+    int64_t line;          /* distance of rows of q and dout in w, in floats */
 } key_block;
 
 static key_block key_block_begin(const sluice__attention_call *c, int b, int h, int begin, int end,
@@ -40,6 +41,7 @@ static key_block key_block_begin(const sluice__attention_call *c, int b, int h, 
                    .begin = begin,
                    .end = end,
                    .stride = w->stride,
+                   .line = w->stride / TILE_NUMBERS,
                    .lanes = vec_up(keys)};
     x.ahead = c->p.kv_len - c->p.q_len - begin;
     x.kt = scratch;
@@ -49,11 +51,12 @@ static key_block key_block_begin(const sluice__attention_call *c, int b, int h, 
     x.dv = x.dk + size;
     x.p = x.dv + size;
     x.ds = x.p + BACK_QUERIES * BACK_KEYS;
+    x.ds_along = TILE_NUMBERS > 1 ? x.ds + BACK_QUERIES * BACK_KEYS : x.ds;
     const float *k = sluice__strided_at(&c->k, b, begin, kv),
                 *v = sluice__strided_at(&c->v, b, begin, kv);
-    tile_pack_transposed(x.kt, BACK_KEYS, k, c->k.stride_token, keys, c->p.head_dim, 1.0f);
-    tile_pack_transposed(x.vt, BACK_KEYS, v, c->v.stride_token, keys, c->p.head_dim, 1.0f);
-    tile_pack_rows(x.k, w->stride, k, c->k.stride_token, keys, c->p.head_dim);
+    tile_pack_lanes(x.kt, BACK_KEYS, k, c->k.stride_token, keys, c->p.head_dim, 1.0f);
+    tile_pack_lanes(x.vt, BACK_KEYS, v, c->v.stride_token, keys, c->p.head_dim, 1.0f);
+    tile_pack_down(x.k, w->stride, k, c->k.stride_token, keys, c->p.head_dim);
     memset(x.dk, 0, (size_t)(keys * w->stride) * sizeof *x.dk);
     memset(x.dv, 0, (size_t)(keys * w->stride) * sizeof *x.dv);
     return x;
@@ -74,10 +77,10 @@ static void product_below_diagonal(const key_block *x, int query, int count, con
         int one = first_row(x, query, count, lane),
             two = left > VEC ? first_row(x, query, count, lane + VEC) : count;
         float *c = to + one * BACK_KEYS + lane;
-        tile_gemm_rows(two - one, VEC, x->c->p.head_dim, rows + one * x->stride, x->stride,
+        tile_gemm_rows(two - one, VEC, tile_lines(x->c->p.head_dim), rows + one * x->line, x->line,
                        columns + lane, BACK_KEYS, (tile_target){c, BACK_KEYS, TILE_ZERO, NULL});
         c = to + two * BACK_KEYS + lane;
-        tile_gemm_rows(count - two, 2 * VEC, x->c->p.head_dim, rows + two * x->stride, x->stride,
+        tile_gemm_rows(count - two, 2 * VEC, tile_lines(x->c->p.head_dim), rows + two * x->line, x->line,
                        columns + lane, BACK_KEYS, (tile_target){c, BACK_KEYS, TILE_ZERO, NULL});
     }
 }
@@ -86,6 +89,7 @@ static void product_below_diagonal(const key_block *x, int query, int count, con
 VEC_INLINE void share_piece(const sluice_attention_params *p, float *ps, float *ds, vec shift,
                             vec row_sum, bool masked, ivec key, ivec first, ivec last) {
     vec s = vec_load(ps), slope = vec_set(1.0f);
+    if (TILE_NUMBERS > 1) s = vec_mul(s, vec_set(p->scale)); /* else it is in q */
     if (p->softcap > 0.0f) {
         vec t = vec_tanh(vec_div(s, vec_set(p->softcap)));
         s = vec_mul(vec_set(p->softcap), t);
@@ -98,8 +102,8 @@ VEC_INLINE void share_piece(const sluice_attention_params *p, float *ps, float *
         share = vec_keep(seen, share);
         d = vec_keep(seen, d);
     }
-    vec_store(ps, share);
-    vec_store(ds, d);
+    vec_store(ps, tile_rounded(share, p->bf16));
+    vec_store(ds, tile_rounded(d, p->bf16));
 }
 
 /* The row of query i; vectors beyond its last key, which were not computed, become zero. */
@@ -125,15 +129,16 @@ static void share_row(const key_block *x, int i, float *ps, float *ds) {
 /* dk and dv of TILE_ROWS keys at a time, from the queries that see the first of them on. */
 static void add_key_gradients(const key_block *x, int query, int count) {
     int64_t keys = x->end - x->begin;
-    const float *q = x->w->q + query * x->stride, *dout = x->w->dout + query * x->stride;
+    const float *q = (TILE_NUMBERS > 1 ? x->w->q_down : x->w->q) + tile_line_at(query) * x->stride,
+                *dout = (TILE_NUMBERS > 1 ? x->w->dout_down : x->w->dout) + tile_line_at(query) * x->stride;
     for (int64_t j = 0; j < keys; j += TILE_ROWS) {
         int64_t rows = keys - j < TILE_ROWS ? keys - j : TILE_ROWS;
-        int from = first_row(x, query, count, j);
+        int64_t from = tile_line_at(first_row(x, query, count, j)), lines = tile_lines(count) - from;
         int64_t at = from * BACK_KEYS + j, skip = from * x->stride;
-        tile_gemm_columns(rows, x->stride, count - from, x->p + at, BACK_KEYS, dout + skip,
+        tile_gemm_columns(rows, x->stride, lines, x->p + at, BACK_KEYS, dout + skip,
                           x->stride,
                           (tile_target){x->dv + j * x->stride, x->stride, TILE_ADD, NULL});
-        tile_gemm_columns(rows, x->stride, count - from, x->ds + at, BACK_KEYS, q + skip, x->stride,
+        tile_gemm_columns(rows, x->stride, lines, x->ds + at, BACK_KEYS, q + skip, x->stride,
                           (tile_target){x->dk + j * x->stride, x->stride, TILE_ADD, NULL});
     }
 }
@@ -144,9 +149,29 @@ static void add_query_gradients(const key_block *x, int query, int count, float 
     for (int i = 0; i < count; i += TILE_ROWS) {
         int rows = count - i < TILE_ROWS ? count - i : TILE_ROWS;
         int64_t seen = (int64_t)query + i + rows + x->ahead;
-        tile_gemm_rows(rows, x->stride, seen < keys ? seen : keys, x->ds + i * BACK_KEYS, BACK_KEYS,
+        tile_gemm_rows(rows, x->stride, tile_lines(seen < keys ? seen : keys),
+                       x->ds_along + i * tile_line_at(BACK_KEYS), tile_line_at(BACK_KEYS),
                        x->k, x->stride,
                        (tile_target){dq + (query + i) * x->stride, x->stride, TILE_ADD, NULL});
+    }
+}
+
+/* Shares and gradients as factors: of bf16 numbers, two queries or two keys to a float. Pairs of
+ * queries take the place of their rows. */
+static void pack_shares(const key_block *x, int count) {
+    for (int i = 0; i < count; i += 2) {
+        bool both = i + 1 < count;
+        float *p = x->p + i * BACK_KEYS, *ds = x->ds + i * BACK_KEYS;
+        float *p_down = x->p + tile_line_at(i) * BACK_KEYS, *ds_down = x->ds + tile_line_at(i) * BACK_KEYS;
+        tile_pack_along(x->ds_along + i * tile_line_at(BACK_KEYS), tile_line_at(BACK_KEYS), ds, BACK_KEYS,
+                        both ? 2 : 1, x->lanes);
+        for (int64_t lane = 0; lane < x->lanes; lane += VEC) {
+            vec p0 = vec_load(p + lane), ds0 = vec_load(ds + lane);
+            tile_store_two(p_down + lane, BACK_KEYS, p0,
+                           both ? vec_load(p + BACK_KEYS + lane) : vec_zero(), both);
+            tile_store_two(ds_down + lane, BACK_KEYS, ds0,
+                           both ? vec_load(ds + BACK_KEYS + lane) : vec_zero(), both);
+        }
     }
 }
 
@@ -162,10 +187,11 @@ static bool block_is_seen(const key_block *x, int query, int count) {
 
 static void query_block(const key_block *x, int query, int count, float *dq) {
     if (!block_is_seen(x, query, count)) return;
-    product_below_diagonal(x, query, count, x->w->q + query * x->stride, x->kt, x->p);
-    product_below_diagonal(x, query, count, x->w->dout + query * x->stride, x->vt, x->ds);
+    product_below_diagonal(x, query, count, x->w->q + query * x->line, x->kt, x->p);
+    product_below_diagonal(x, query, count, x->w->dout + query * x->line, x->vt, x->ds);
     for (int i = 0; i < count; i++)
         share_row(x, query + i, x->p + i * BACK_KEYS, x->ds + i * BACK_KEYS);
+    if (TILE_NUMBERS > 1) pack_shares(x, count);
     add_key_gradients(x, query, count);
     add_query_gradients(x, query, count, dq);
 }
@@ -175,6 +201,7 @@ void VEC_KERNEL(attention_backward_f32)(const sluice__attention_call *c, int b, 
                                         float *scratch) {
     key_block x = key_block_begin(c, b, h, begin, end, w, scratch);
     int group = c->p.num_heads / c->p.num_kv_heads, query = x.ahead < 0 ? -x.ahead : 0;
+    query = (int)tile_line_at(query) * TILE_NUMBERS;
     for (; query < c->p.q_len; query += BACK_QUERIES) {
         int left = c->p.q_len - query;
         query_block(&x, query, left < BACK_QUERIES ? left : BACK_QUERIES, dq);
@@ -182,7 +209,8 @@ void VEC_KERNEL(attention_backward_f32)(const sluice__attention_call *c, int b, 
     bool add = h % group != 0;
     float *dk = sluice__strided_at(&c->dk, b, begin, h / group),
           *dv = sluice__strided_at(&c->dv, b, begin, h / group);
-    tile_unpack_rows(dk, c->dk.stride_token, x.dk, w->stride, end - begin, c->p.head_dim, add);
-    tile_unpack_rows(dv, c->dv.stride_token, x.dv, w->stride, end - begin, c->p.head_dim, add);
+    tile_unpack_rows(dk, c->dk.stride_token, x.dk, w->stride, end - begin, c->p.head_dim,
+                     TILE_NUMBERS > 1 ? c->p.scale : 1.0f, add);
+    tile_unpack_rows(dv, c->dv.stride_token, x.dv, w->stride, end - begin, c->p.head_dim, 1.0f, add);
 }
 #endif

@@ -4,13 +4,17 @@
 #ifndef SLUICE_KERNELS_SIMD_ATTENTION_PREPARE_H
 #define SLUICE_KERNELS_SIMD_ATTENTION_PREPARE_H
 #include "kernels/attention.h"
+#ifndef TILE_NUMBERS
+#include "kernels/simd/tile_floats.h"
+#endif
 
 /* One query's row. */
 typedef struct back_row {
     const float *q, *o, *dy, *gate; /* gate: elementwise logits, else NULL */
     float *dgate;                   /* elementwise gradient, else NULL */
     float head_gate; /* headwise: the activated gate; 1 without a gate or where it is added */
-    float *work_q, *work_dout;
+    float *work_q, *work_dout; /* [stride] */
+    float q_scale;
 } back_row;
 
 /* sums over d: [0] dout * o, [1] what a headwise logit's gradient is made of: dy * o or dy */
@@ -29,10 +33,11 @@ VEC_INLINE void prepare_piece(const sluice_attention_params *p, const back_row *
         if (multiply) dout = vec_mul(dy, g);
         vec_store_n(r->dgate + d, vec_mul(dact, slope), n);
     }
+    if (p->bf16) dout = vec_round_bf16(dout);
     sums->out = vec_fma(dout, o, sums->out);
     sums->gate = vec_add(dact, sums->gate);
     vec_store(r->work_dout + d, dout);
-    vec_store(r->work_q + d, vec_mul(vec_load_n(r->q + d, n), vec_set(p->scale)));
+    vec_store(r->work_q + d, vec_mul(vec_load_n(r->q + d, n), vec_set(r->q_scale)));
 }
 
 static row_sums prepare_row(const sluice_attention_params *p, const back_row *r, int64_t stride) {
@@ -58,16 +63,17 @@ static void head_gate_slopes(const sluice__attention_call *c, int b, int h, int 
     vec_store(slope, s);
 }
 
-static back_row back_row_at(const sluice__attention_call *c, int b, int h, int i,
-                            const sluice__attention_work *w) {
+static back_row back_row_at(const sluice__attention_call *c, int b, int h, int i, float *q,
+                            float *dout) {
     bool elementwise = c->p.gated && c->p.gate_granularity == SLUICE_GATE_ELEMENTWISE;
     return (back_row){.q = sluice__strided_at(&c->q, b, i, h),
                       .o = sluice__strided_at(&c->o, b, i, h),
                       .dy = sluice__strided_at(&c->dy, b, i, h),
                       .gate = elementwise ? sluice__strided_at(&c->gate, b, i, h) : NULL,
                       .dgate = elementwise ? sluice__strided_at(&c->dgate, b, i, h) : NULL,
-                      .work_q = w->q + i * w->stride,
-                      .work_dout = w->dout + i * w->stride};
+                      .work_q = q,
+                      .work_dout = dout,
+                      .q_scale = TILE_NUMBERS > 1 ? 1.0f : c->p.scale};
 }
 
 /* shift of up to VEC queries; returns the sum of exp(sink - lse) * row_sum. */
@@ -81,6 +87,14 @@ static float prepare_shift(const sluice__attention_call *c, int b, int h, int be
                            vec_load_n(w->row_sum + begin, count)));
 }
 
+/* Both forms of `count` rows from query `first` (even) on. */
+static void pack_queries(float *along, float *down, const float *rows, int64_t stride, int first,
+                         int count) {
+    int64_t line = stride / TILE_NUMBERS;
+    tile_pack_along(along + first * line, line, rows, stride, count, stride);
+    tile_pack_down(down + first / TILE_NUMBERS * stride, stride, rows, stride, count, stride);
+}
+
 double VEC_KERNEL(attention_prepare_f32)(const sluice__attention_call *c, int b, int h, int begin,
                                          int end, const sluice__attention_work *w) {
     bool headwise = c->p.gated && c->p.gate_granularity == SLUICE_GATE_HEADWISE;
@@ -89,13 +103,19 @@ double VEC_KERNEL(attention_prepare_f32)(const sluice__attention_call *c, int b,
         int count = end - first < VEC ? end - first : VEC;
         float g[VEC], slope[VEC];
         head_gate_slopes(c, b, h, first, count, g, slope);
+        float *q = TILE_NUMBERS > 1 ? w->room : w->q + first * w->stride,
+              *dout = TILE_NUMBERS > 1 ? w->room + VEC * w->stride : w->dout + first * w->stride;
         for (int i = 0; i < count; i++) {
-            back_row r = back_row_at(c, b, h, first + i, w);
+            back_row r = back_row_at(c, b, h, first + i, q + i * w->stride, dout + i * w->stride);
             r.head_gate = g[i];
             row_sums sums = prepare_row(&c->p, &r, w->stride);
             w->row_sum[first + i] = vec_sum(sums.out);
             if (headwise)
                 *sluice__strided_at(&c->dgate, b, first + i, h) = slope[i] * vec_sum(sums.gate);
+        }
+        if (TILE_NUMBERS > 1) {
+            pack_queries(w->q, w->q_down, q, w->stride, first, count);
+            pack_queries(w->dout, w->dout_down, dout, w->stride, first, count);
         }
         dsink -= (double)prepare_shift(c, b, h, first, count, w);
     }

@@ -258,7 +258,7 @@ static void read_out(const delta_work *w, int64_t t, int64_t n) {
         tile_gemm_rows(rows, w->ld, r + rows, w->seen + r * CHUNK, CHUNK, w->d, w->ld,
                        (tile_target){w->o + r * w->ld, w->ld, TILE_ADD, NULL});
     }
-    tile_unpack_rows(h->o + t * h->o_stride, h->o_stride, w->o, w->ld, n, h->value_dim, false);
+    tile_unpack_rows(h->o + t * h->o_stride, h->o_stride, w->o, w->ld, n, h->value_dim, 1.0f, false);
 }
 
 static void update_state(const delta_work *w, int64_t n) {
@@ -289,7 +289,7 @@ void VEC_KERNEL(delta_rule_f32)(const sluice__delta_head *h) {
     if (w.state != h->state) tile_pack_rows(w.state, w.ld, h->state, h->value_dim, h->key_dim, h->value_dim);
     for (int64_t t = 0; t < h->rows; t += CHUNK) chunk(&w, t, h->rows - t < CHUNK ? h->rows - t : CHUNK);
     if (w.state != h->state)
-        tile_unpack_rows(h->state, h->value_dim, w.state, w.ld, h->key_dim, h->value_dim, false);
+        tile_unpack_rows(h->state, h->value_dim, w.state, w.ld, h->key_dim, h->value_dim, 1.0f, false);
     vec_set_mode(mode);
 }
 #endif

@@ -6,11 +6,23 @@
  *
  *   C[m, n] = start(C) + sum_k A[m, k] B[k, n]      n a multiple of VEC; rows of B and C contiguous
  *
+ * Where a float holds more than one number (tile_floats.h), m, n and k count floats.
  * tile_gemm_rows reads A[m, k] at a[m * lda + k], tile_gemm_columns at a[k * lda + m]. */
 #ifndef SLUICE_KERNELS_SIMD_TILE_GEMM_H
 #define SLUICE_KERNELS_SIMD_TILE_GEMM_H
+#ifndef TILE_NUMBERS
+#include "kernels/simd/tile_floats.h"
+#endif
 #include <stddef.h>
 #include <stdint.h>
+
+/* Lines of n numbers along the sum, and the one with number n. */
+VEC_INLINE int64_t tile_lines(int64_t n) {
+    return (n + TILE_NUMBERS - 1) / TILE_NUMBERS;
+}
+VEC_INLINE int64_t tile_line_at(int64_t n) {
+    return n / TILE_NUMBERS;
+}
 
 #if defined(__clang__)
 #define TILE_UNROLL _Pragma("clang loop unroll(full)")
@@ -50,7 +62,7 @@ VEC_INLINE void tile_block(const int rows, const int vecs, int64_t k, const floa
         for (int r = 0; r < rows; r++) {
             vec ar = vec_set(a[r * a_row + i * a_k]);
             TILE_UNROLL
-            for (int v = 0; v < vecs; v++) acc[r][v] = vec_fma(ar, bv[v], acc[r][v]);
+            for (int v = 0; v < vecs; v++) acc[r][v] = tile_multiply_add(ar, bv[v], acc[r][v]);
         }
     }
     TILE_UNROLL

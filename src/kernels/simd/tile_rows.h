@@ -6,6 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A factor of a product: lines of it, and their distance in floats. */
+typedef struct tile_factor {
+    const float *data;
+    int64_t stride;
+} tile_factor;
+
 VEC_INLINE int64_t vec_up(int64_t n) {
     return (n + VEC - 1) / VEC * VEC;
 }
@@ -49,14 +55,15 @@ static __attribute__((unused)) void tile_pack_rows(float *to, int64_t ld, const 
         }
 }
 
-/* to[r, c] = from[r, c], or added to it, for the given columns only. */
+/* to[r, c] = factor * from[r, c], or added to it, for the given columns only. */
 static __attribute__((unused)) void tile_unpack_rows(float *to, int64_t stride, const float *from,
                                                      int64_t ld, int64_t rows, int64_t columns,
-                                                     bool add) {
+                                                     float factor, bool add) {
+    vec f = vec_set(factor);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c += VEC) {
             int n = columns - c < VEC ? (int)(columns - c) : VEC;
-            vec x = vec_load(from + r * ld + c);
+            vec x = vec_mul(vec_load(from + r * ld + c), f);
             if (add) x = vec_add(vec_load_n(to + r * stride + c, n), x);
             vec_store_n(to + r * stride + c, x, n);
         }

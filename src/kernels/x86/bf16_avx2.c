@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounding to bf16 with integers, eight at a time (bf16.h says what it has to give). */
 #include "kernels/kernels.h"
-#include <immintrin.h>
+#include "kernels/x86/vec_avx2.h"
 
-enum { LANES = 8 };
+enum { LANES = VEC };
 
-/* The rounded bits in the upper half of every lane, zeros below. */
-static inline __m256i round_lanes(__m256 x) {
-    __m256i bits = _mm256_castps_si256(x), magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-    __m256i nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f800000));
-    __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x00800000), magnitude);
-    __m256i y = _mm256_blendv_epi8(rounded, quiet, nan);
-    y = _mm256_blendv_epi8(y, _mm256_and_si256(bits, _mm256_set1_epi32((int)0x80000000)), tiny);
-    return _mm256_and_si256(y, _mm256_set1_epi32((int)0xffff0000));
-}
+static inline __m256i round_lanes(__m256 x) { return _mm256_castps_si256(vec_round_bf16(x)); }
 
 void sluice_bf16_from_f32_avx2(sluice__bf16 *y, const float *x, int64_t count) {
     int64_t i = 0;

@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounding to bf16 with integers, sixteen at a time (bf16.h says what it has to give). */
 #include "kernels/kernels.h"
-#include <immintrin.h>
+#include "kernels/x86/vec_avx512.h"
 
-enum { LANES = 16 };
+enum { LANES = VEC };
 
 static inline __mmask16 lanes(int64_t n) { return n >= LANES ? 0xffff : (__mmask16)((1u << n) - 1); }
 
-/* The rounded bits in the upper half of every lane, zeros below. */
-static inline __m512i round_lanes(__m512 x) {
-    __m512i bits = _mm512_castps_si512(x), magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i y = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    __mmask16 nan = _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000));
-    __mmask16 tiny = _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x00800000));
-    y = _mm512_mask_or_epi32(y, nan, bits, _mm512_set1_epi32(0x400000));
-    y = _mm512_mask_and_epi32(y, tiny, bits, _mm512_set1_epi32((int)0x80000000));
-    return _mm512_and_si512(y, _mm512_set1_epi32((int)0xffff0000));
-}
+static inline __m512i round_lanes(__m512 x) { return _mm512_castps_si512(vec_round_bf16(x)); }
 
 void sluice_bf16_from_f32_avx512(sluice__bf16 *y, const float *x, int64_t count) {
     for (int64_t i = 0; i < count; i += LANES) {

@@ -108,6 +108,19 @@ VEC_INLINE double vec_double_sum(vec_double v) {
     return _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t)));
 }
 
+/* x as a bf16 number (kernels/bf16.h), with integers. */
+VEC_INLINE vec vec_round_bf16(vec x) {
+    __m256i bits = _mm256_castps_si256(x), magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    __m256i nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f800000));
+    __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x00800000), magnitude);
+    __m256i y = _mm256_blendv_epi8(rounded, quiet, nan);
+    y = _mm256_blendv_epi8(y, _mm256_and_si256(bits, _mm256_set1_epi32((int)0x80000000)), tiny);
+    return _mm256_castsi256_ps(_mm256_and_si256(y, _mm256_set1_epi32((int)0xffff0000)));
+}
+
 /* From here on results and operands below the smallest normal float count as 0; the result is for vec_set_mode, which
  * undoes it. */
 VEC_INLINE unsigned vec_flush_denormals(void) {

@@ -86,6 +86,18 @@ VEC_INLINE vec_double vec_double_add_square(vec_double acc, vec a) {
 }
 VEC_INLINE double vec_double_sum(vec_double v) { return _mm512_reduce_add_pd(_mm512_add_pd(v.low, v.high)); }
 
+/* x as a bf16 number (kernels/bf16.h), with integers. */
+VEC_INLINE vec vec_round_bf16(vec x) {
+    __m512i bits = _mm512_castps_si512(x), magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i y = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __mmask16 nan = _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000));
+    __mmask16 tiny = _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x00800000));
+    y = _mm512_mask_or_epi32(y, nan, bits, _mm512_set1_epi32(0x400000));
+    y = _mm512_mask_and_epi32(y, tiny, bits, _mm512_set1_epi32((int)0x80000000));
+    return _mm512_castsi512_ps(_mm512_and_si512(y, _mm512_set1_epi32((int)0xffff0000)));
+}
+
 /* From here on results and operands below the smallest normal float count as 0; the result is for vec_set_mode, which
  * undoes it. */
 VEC_INLINE unsigned vec_flush_denormals(void) {
