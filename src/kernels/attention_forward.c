@@ -126,11 +126,13 @@ static sluice_status forward_blocks(const sluice__attention_call *c,
     size_t each = forward_scratch(p);
     float *scratch = sluice__scratch(each * (size_t)team);
     if (!scratch) return SLUICE_ERR_MEMORY;
-#pragma omp parallel for schedule(dynamic) num_threads(team) if (team > 1)
+    /* Head after head, so that keys and values are read from memory once: by one thread, if there are heads enough. In a
+     * head the later queries first, which see more keys. */
+    int chunk = heads >= 8 * team ? blocks : 1;
+#pragma omp parallel for schedule(dynamic, chunk) num_threads(team) if (team > 1)
     for (int64_t item = 0; item < heads * blocks; item++) {
-        int block =
-            blocks - 1 - (int)(item / heads); /* later queries see more keys: longest first */
-        int h = (int)(item % p->num_heads), b = (int)(item / p->num_heads % p->batch);
+        int block = blocks - 1 - (int)(item % blocks);
+        int h = (int)(item / blocks % p->num_heads), b = (int)(item / blocks / p->num_heads);
         int begin = block * size, end = begin + size;
         float *mine = scratch + (team > 1 ? (size_t)omp_get_thread_num() : 0) * each;
         k->attention_forward_f32(c, b, h, begin, end < p->q_len ? end : p->q_len, mine);
