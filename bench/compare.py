@@ -88,9 +88,22 @@ class Bench:
         row = {"what": what, "unit": unit, "ours": ours, "peer": peer, "ratio": ours / peer if higher else peer / ours,
                "target": target, "note": note}
         self.rows[level].append(row)
+        self.write(level)
         mark = "" if target is None else "   met" if row["ratio"] >= target else "   MISSED"
         print(f"{level:7}{what:62} {ours:10.4g} {peer:10.4g} {unit:6} {row['ratio']:6.2f} x  target "
               f"{'-' if target is None else f'{target:.2f}':5}{mark}   {note}", flush=True)
+
+    def write(self, level: str) -> None:
+        """All rows so far, so that a run that is stopped leaves what it has measured."""
+        if not self.args.output:
+            return
+        name, kind = os.path.splitext(self.args.output)
+        path = f"{name}-{level}{kind}" if len(self.levels) > 1 else self.args.output
+        with open(path + ".new", "w") as f:
+            json.dump({"date": time.strftime("%Y-%m-%d"), "machine": self.machine[level], "load": os.getloadavg()[0],
+                       "rounds": self.args.rounds, "rows": self.rows[level], "left_out": self.left_out}, f, indent=1)
+            f.write("\n")
+        os.replace(path + ".new", path)
 
     def has(self, what: str, *modules: str) -> bool:
         missing = [m for m in modules if importlib.util.find_spec(m) is None]
@@ -137,15 +150,20 @@ def rows_train_at(b: Bench, level: str) -> None:
                       fastest["adamw_ms"] / fastest["adamw_over_floor"], 1 / 1.2, higher=False)
 
 
+def slower(run: dict, than: dict, rate: str) -> float:
+    return 100 * (than[rate] / run[rate] - 1)
+
+
 def rows_gates(b: Bench) -> None:
     """The cost of a gate beside our own model without one, the models in turn in one run. At most: its products and 1 %."""
     for level, (shape, (_, _, steps)) in itertools.product(b.levels, SHAPES.items()):
-        results = b.ours(level, "train", "--shape", shape, "--steps", str(steps // 2 * b.args.rounds))["train"]
+        results = b.ours(level, "train", "--shape", shape, "--steps", str(steps * b.args.rounds))["train"]
         by = {x["gate"]: x for x in results}
         for gate in ("headwise", "elementwise"):
             more = by[gate]["flops"] / by["none"]["flops"] - 1 if gate == "elementwise" else 0
             b.add(level, f"gate {gate} {shape} beside none", "ms", by[gate]["step_ms"], by["none"]["step_ms"], 1 / (1.01 + more), higher=False,
-                  note=f"{100 * (by[gate]['step_ms'] / by['none']['step_ms'] - 1):+.1f} % time, {100 * more:+.1f} % products")
+                  note=f"{slower(by[gate], by['none'], 'tokens_per_second'):+.1f} % time (medians "
+                       f"{slower(by[gate], by['none'], 'tokens_per_second_median'):+.1f} %), {100 * more:+.1f} % products")
 
 
 def rows_attention(b: Bench) -> None:
@@ -325,12 +343,8 @@ def main() -> None:
             b.left_out.append(f"{name}: {e}")
     for line in b.left_out:
         print("left out:", line)
-    for level in b.levels if b.args.output else ():
-        name, kind = os.path.splitext(b.args.output)
-        with open(f"{name}-{level}{kind}" if len(b.levels) > 1 else b.args.output, "w") as f:
-            json.dump({"date": time.strftime("%Y-%m-%d"), "machine": b.machine[level], "load": os.getloadavg()[0],
-                       "rounds": b.args.rounds, "rows": b.rows[level], "left_out": b.left_out}, f, indent=1)
-            f.write("\n")
+    for level in b.levels:
+        b.write(level)
 
 
 if __name__ == "__main__":
