@@ -12,7 +12,7 @@ enum {
     /* A block of logits of the loss head. Small enough to stay in the last cache between its four uses; but each block
      * also reads and writes the whole gradient of the head's matrix, which few rows do not pay for. */
     HEAD_BYTES = 16 << 20,
-    HEAD_ROWS = 256,
+    HEAD_ROWS = 512,
     HEAD_BYTES_MAX = 128 << 20, /* fewer rows than HEAD_ROWS when even they would take more than this */
     HEAD_ROWS_MIN = 32,
 };

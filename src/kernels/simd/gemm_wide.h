@@ -7,30 +7,15 @@
  * once: while a block of it is multiplied, the next one is fetched into the second cache, a line every few steps of k, so that
  * packing it does not wait for memory. gemm.c says which products are faster so than in dnnl_sgemm. */
 #include "kernels/kernels.h"
+#include "kernels/simd/ahead.h"
 #include <string.h>
 
 enum {
     TILE_COLUMNS = 2 * VEC,
     FETCH_EVERY = VEC == 16 ? 2 : 4 /* steps of k, a power of two */
 };
-enum { DEPTH = 768, BLOCK_ROWS = 1024, BLOCK_COLUMNS = 64, LINE = 64 };
+enum { DEPTH = 768, BLOCK_ROWS = 1024, BLOCK_COLUMNS = 64 };
 _Static_assert((BLOCK_ROWS + BLOCK_COLUMNS) * DEPTH + VEC <= SLUICE__WIDE_SCRATCH, "blocks fit into the scratch");
-
-/* Lines of memory that will be wanted soon: `rows` pieces of `lines`, `skip` bytes between them. */
-typedef struct ahead {
-    const char *at;
-    int64_t left, lines, skip, rows; /* left: of the piece at `at` */
-} ahead;
-
-VEC_INLINE void fetch(ahead *f) {
-    if (f->rows <= 0) return;
-    vec_fetch(f->at);
-    f->at += LINE;
-    if (--f->left) return;
-    f->at += f->skip;
-    f->left = f->lines;
-    f->rows--;
-}
 
 typedef struct tile_call {
     const float *a, *b; /* panels */
@@ -162,11 +147,10 @@ static ahead block_ahead(const block *x) {
         k += depth;
         depth = smaller(p->k - k, depth);
     }
-    int64_t width = smaller(p->n - column, BLOCK_COLUMNS), across = p->trans_b ? depth : width;
-    int64_t lines = (across * (int64_t)sizeof(float) + LINE - 1) / LINE;
-    return (ahead){.at = (const char *)(p->trans_b ? p->b + column * p->ldb + k : p->b + k * p->ldb + column),
-                   .left = lines, .lines = lines, .skip = p->ldb * (int64_t)sizeof(float) - lines * LINE,
-                   .rows = depth <= 0 ? 0 : p->trans_b ? width : depth};
+    int64_t width = smaller(p->n - column, BLOCK_COLUMNS), size = sizeof(float);
+    const float *at = p->trans_b ? p->b + column * p->ldb + k : p->b + k * p->ldb + column;
+    int64_t rows = depth <= 0 ? 0 : p->trans_b ? width : depth;
+    return ahead_of((const char *)at, rows, (p->trans_b ? depth : width) * size, p->ldb * size);
 }
 
 static int columns(int64_t n) { return n >= VEC ? VEC : n <= 0 ? 0 : (int)n; }

@@ -5,12 +5,14 @@
  *   B  panels of 32 columns:        [panel][k/2][32][2]
  * A tile of 14 x 32 sums stays in 28 registers; its panel of A in the first cache, the block of B in the second (Goto and
  * van de Geijn 2008). Weights are packed at each use: that reads them as often as a copy made once per step would be read
- * and written (docs/speed-log.md). */
+ * and written (docs/speed-log.md). Where all rows of A fit into one block, B is read once, and is the larger one: then its
+ * blocks are narrow, and the next one comes from memory while one is multiplied. */
 #include "kernels/kernels.h"
-#include <immintrin.h>
+#include "kernels/x86/vec_avx512.h"
+#include "kernels/simd/ahead.h"
 
 enum { TILE_ROWS = 14, TILE_COLUMNS = 32, LANES = 16 };
-enum { DEPTH = 512, BLOCK_ROWS = 1024, BLOCK_COLUMNS = 512, STRIP = 16 };
+enum { DEPTH = 512, BLOCK_ROWS = 1024, BLOCK_COLUMNS = 512, NARROW = 64, STRIP = 16, FETCH_EVERY = 4 /* pairs */ };
 _Static_assert((BLOCK_ROWS + BLOCK_COLUMNS) * DEPTH / 2 <= SLUICE__BF16_SCRATCH, "blocks fit into the scratch");
 
 #define INLINE static inline __attribute__((always_inline))
@@ -106,13 +108,19 @@ static void pack(int32_t *to, int64_t stride, const sluice__rounded *x, bool acr
     else pack_columns(to, stride, x->data, at, x->stride, lane, width, k, room, false);
 }
 
-/* c [rows, 32] (+)= panel of A times panel of B over `pairs` pairs. */
+/* c [rows, 32] (+)= panel of A times panel of B over `pairs` pairs. The lines of c arrive during the loop. */
 INLINE void tile(int rows, const int32_t *a, const int32_t *b, int64_t pairs, float *c, int64_t ldc, __mmask16 left,
-                 __mmask16 right, bool add) {
+                 __mmask16 right, bool add, ahead *later) {
+    ahead next = *later;
     __m512 sum[TILE_ROWS][2];
 #pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
+    for (int i = 0; i < rows; i++) {
+        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
+        _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
+        _mm_prefetch((const char *)(c + i * ldc + LANES), _MM_HINT_T0);
+    }
     for (int64_t p = 0; p < pairs; p++, a += rows, b += TILE_COLUMNS) {
+        if (p % FETCH_EVERY == FETCH_EVERY - 1) fetch(&next);
         __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + LANES);
 #pragma GCC unroll 14
         for (int i = 0; i < rows; i++) {
@@ -121,6 +129,7 @@ INLINE void tile(int rows, const int32_t *a, const int32_t *b, int64_t pairs, fl
             sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
         }
     }
+    *later = next;
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++, c += ldc) {
         if (add) {
@@ -132,14 +141,14 @@ INLINE void tile(int rows, const int32_t *a, const int32_t *b, int64_t pairs, fl
     }
 }
 
-#define TILE(rows)                                                                                                       \
-    static void tile_##rows(const int32_t *a, const int32_t *b, int64_t pairs, float *c, int64_t ldc, __mmask16 left,   \
-                            __mmask16 right, bool add) {                                                                \
-        tile(rows, a, b, pairs, c, ldc, left, right, add);                                                              \
+#define TILE(rows)                                                                                                     \
+    static void tile_##rows(const int32_t *a, const int32_t *b, int64_t pairs, float *c, int64_t ldc, __mmask16 left, \
+                            __mmask16 right, bool add, ahead *later) {                                                \
+        tile(rows, a, b, pairs, c, ldc, left, right, add, later);                                                     \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) TILE(13) TILE(14)
 
-typedef void tile_of_rows(const int32_t *, const int32_t *, int64_t, float *, int64_t, __mmask16, __mmask16, bool);
+typedef void tile_of_rows(const int32_t *, const int32_t *, int64_t, float *, int64_t, __mmask16, __mmask16, bool, ahead *);
 static tile_of_rows *const tiles[TILE_ROWS] = {tile_1, tile_2, tile_3,  tile_4,  tile_5,  tile_6,  tile_7,
                                                tile_8, tile_9, tile_10, tile_11, tile_12, tile_13, tile_14};
 
@@ -147,6 +156,7 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 typedef struct block {
     int64_t row, rows, column, columns, depth, at; /* of C, and along k: `depth` from `at` on */
+    int64_t width;                                 /* most columns of a block */
     int64_t pairs, panels;                         /* panels of A, nearly equal */
 } block;
 
@@ -181,14 +191,29 @@ static void pack_b(const sluice__bf16_product *p, const block *s, int32_t *to) {
     }
 }
 
+/* The block of B behind this one; behind the last, the first one further along k. */
+static ahead block_ahead(const sluice__bf16_product *p, const block *s) {
+    int64_t column = s->column + s->columns, k = s->at, depth = s->depth, size = p->b.half ? 2 : 4; /* bytes */
+    if (column == p->n) {
+        column = 0;
+        k += depth;
+        depth = smaller(p->k - k, DEPTH);
+    }
+    int64_t columns = smaller(p->n - column, s->width), stride = p->b.stride * size;
+    const char *at = (const char *)p->b.data + (p->trans_b ? column * stride + k * size : k * stride + column * size);
+    int64_t rows = depth <= 0 ? 0 : p->trans_b ? columns : depth;
+    return ahead_of(at, rows, (p->trans_b ? depth : columns) * size, stride);
+}
+
 static void multiply(const sluice__bf16_product *p, const block *s, const int32_t *a, const int32_t *b) {
     bool add = p->accumulate || s->at > 0;
+    ahead next = s->width == NARROW ? block_ahead(p, s) : (ahead){0};
     for (int64_t i = 0; i < s->panels; i++) {
         int64_t begin = panel_begin(s, i), rows = panel_begin(s, i + 1) - begin;
         float *c = p->c + (s->row + begin) * p->ldc + s->column;
         for (int64_t j = 0; j < s->columns; j += TILE_COLUMNS)
             tiles[rows - 1](a + begin * s->pairs, b + j * s->pairs, s->pairs, c + j, p->ldc, lanes(s->columns - j),
-                            lanes(s->columns - j - LANES), add);
+                            lanes(s->columns - j - LANES), add, &next);
     }
 }
 
@@ -197,11 +222,12 @@ void sluice_gemm_bf16_avx512bf16(const sluice__bf16_product *p, float *scratch) 
     for (int64_t row = 0; row < p->m; row += BLOCK_ROWS) {
         for (int64_t at = 0; at < p->k; at += DEPTH) {
             block s = {.row = row, .rows = smaller(p->m - row, BLOCK_ROWS), .at = at, .depth = smaller(p->k - at, DEPTH)};
+            s.width = p->m <= BLOCK_ROWS ? NARROW : BLOCK_COLUMNS;
             s.pairs = (s.depth + 1) / 2;
             s.panels = (s.rows + TILE_ROWS - 1) / TILE_ROWS;
             pack_a(p, &s, a);
-            for (s.column = 0; s.column < p->n; s.column += BLOCK_COLUMNS) {
-                s.columns = smaller(p->n - s.column, BLOCK_COLUMNS);
+            for (s.column = 0; s.column < p->n; s.column += s.width) {
+                s.columns = smaller(p->n - s.column, s.width);
                 pack_b(p, &s, b);
                 multiply(p, &s, a, b);
             }
