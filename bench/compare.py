@@ -93,6 +93,9 @@ class Bench:
         print(f"{level:7}{what:62} {ours:10.4g} {peer:10.4g} {unit:6} {row['ratio']:6.2f} x  target "
               f"{'-' if target is None else f'{target:.2f}':5}{mark}   {note}", flush=True)
 
+    def wants(self, name: str) -> bool:
+        return any(part in name for part in (self.args.only or "").split(","))
+
     def write(self, level: str) -> None:
         """All rows so far, so that a run that is stopped leaves what it has measured."""
         if not self.args.output:
@@ -118,36 +121,35 @@ def rows_train(b: Bench) -> None:
 
 
 def rows_train_at(b: Bench, level: str) -> None:
-    fp32 = {}
-    for dtype in ("float32", "bf16"):
+    for dtype, (shape, (ratio, share, steps)) in itertools.product(b.args.dtype.split(","), SHAPES.items()):
         if dtype == "bf16" and "bf16" not in b.machine[level]["cpu"]:
             b.left_out.append(f"training bf16, {level or 'here'}: no bf16 products")
             return
-        for shape, (ratio, share, steps) in SHAPES.items():
-            words = (shape, "--dtype", dtype, "--steps", str(steps))
-            calls = {"ours": lambda: b.ours(level, "train", "--gates", "none", "--shape", *words),
-                     "eager": lambda: b.peer("torch_train.py", *words, level=level)}
-            if b.args.compile:
-                calls["compile"] = lambda: b.peer("torch_train.py", *words, "--how", "compile", level=level)
-            r = b.alternate(calls)
-            results = r.pop("ours")
-            mine = [x["train"][0] for x in results]
-            best, peer = max(x["tokens_per_second"] for x in mine), max(x["tokens_per_second"] for p in r.values() for x in p)
-            b.add(level, f"training {dtype} {shape} beside PyTorch ({' or '.join(r)})", "tok/s", best, peer, 1.4 if dtype == "bf16" else ratio)
-            if dtype == "bf16":
-                b.add(level, f"training bf16 {shape} beside our fp32", "tok/s", best, fp32[shape], 1.7)
-                continue
-            fp32[shape] = best
-            run = max(results, key=lambda x: x["train"][0]["share_of_gemm_peak"])
-            peak = run["machine"]["gemm_gflops"]
-            b.add(level, f"training fp32 {shape}, share of the product peak of the same run", "GF/s",
-                  peak * run["train"][0]["share_of_gemm_peak"], peak, share)
-            if shape == "124M:4x64":
-                b.add(level, "AdamW pass, 124M, beside PyTorch fused", "ms", min(x["adamw_ms"] for x in mine),
-                      min(x["adamw_ms"] for x in r["eager"]), 1.0, higher=False)
-                fastest = min(mine, key=lambda x: x["adamw_ms"])
-                b.add(level, "AdamW pass, 124M, beside 28 bytes a parameter at copy speed", "ms", fastest["adamw_ms"],
-                      fastest["adamw_ms"] / fastest["adamw_over_floor"], 1 / 1.2, higher=False)
+        if not b.wants(shape):
+            continue
+        calls = {kind: lambda kind=kind: b.ours(level, "train", "--gates", "none", "--shape", shape, "--dtype", kind, "--steps", str(steps))
+                 for kind in dict.fromkeys((dtype, "float32"))}
+        for how in b.args.how.split(","):
+            calls[how] = lambda how=how: b.peer("torch_train.py", shape, "--dtype", dtype, "--steps", str(steps), "--how", how, level=level)
+        r = b.alternate(calls)
+        rate = {kind: max(x["train"][0]["tokens_per_second"] for x in r[kind]) for kind in dict.fromkeys((dtype, "float32"))}
+        peers = {how: max(x["tokens_per_second"] for x in r[how]) for how in b.args.how.split(",")}
+        peer = max(peers, key=peers.get)
+        b.add(level, f"training {dtype} {shape} beside PyTorch, {peer}", "tok/s", rate[dtype], peers[peer], 1.4 if dtype == "bf16" else ratio,
+              note=", ".join(f"{how} {peers[how]:.4g}" for how in peers if how != peer))
+        if dtype == "bf16":
+            b.add(level, f"training bf16 {shape} beside our fp32", "tok/s", rate[dtype], rate["float32"], 1.7)
+            continue
+        run = max(r[dtype], key=lambda x: x["train"][0]["share_of_gemm_peak"])
+        peak = run["machine"]["gemm_gflops"]
+        b.add(level, f"training fp32 {shape}, share of the product peak of the same run", "GF/s",
+              peak * run["train"][0]["share_of_gemm_peak"], peak, share)
+        if shape == "124M:4x64":
+            fastest = min((x["train"][0] for x in r[dtype]), key=lambda x: x["adamw_ms"])
+            b.add(level, "AdamW pass, 124M, beside PyTorch fused", "ms", fastest["adamw_ms"],
+                  min(x["adamw_ms"] for how in peers for x in r[how]), 1.0, higher=False)
+            b.add(level, "AdamW pass, 124M, beside 28 bytes a parameter at copy speed", "ms", fastest["adamw_ms"],
+                  fastest["adamw_ms"] / fastest["adamw_over_floor"], 1 / 1.2, higher=False)
 
 
 def slower(run: dict, than: dict, rate: str) -> float:
@@ -157,6 +159,8 @@ def slower(run: dict, than: dict, rate: str) -> float:
 def rows_gates(b: Bench) -> None:
     """The cost of a gate beside our own model without one, the models in turn in one run. At most: its products and 1 %."""
     for level, (shape, (_, _, steps)) in itertools.product(b.levels, SHAPES.items()):
+        if not b.wants(shape):
+            continue
         results = b.ours(level, "train", "--shape", shape, "--steps", str(steps * b.args.rounds))["train"]
         by = {x["gate"]: x for x in results}
         for gate in ("headwise", "elementwise"):
@@ -172,6 +176,8 @@ def rows_attention(b: Bench) -> None:
         return
     for level, dim, (length, heads) in itertools.product(b.levels, (64, 128), ((1024, 4), (4096, 2), (16384, 1))):
         shape = f"1x{length}x{heads}x{dim}"
+        if not b.wants(shape):
+            continue
         call = [sys.executable, script, program, "--threads", b.args.threads, "--shape", shape]
         r = b.alternate({who: (lambda who=who: b.json_of([*call, "--who", who], level)) for who in ("ours", "torch")})
         for direction in ("forward", "backward"):
@@ -199,8 +205,7 @@ def make_models(b: Bench) -> None:
 def model_files(b: Bench, rows: str, names):
     """(name, path) of the models that are there."""
     make_models(b)
-    wanted = b.args.only.split(",") if b.args.only else [""]
-    for name in (name for name in names if any(part in name for part in wanted)):
+    for name in filter(b.wants, names):
         file = os.path.join(b.args.models, name)
         if os.path.exists(file):
             yield name, file
@@ -318,10 +323,11 @@ def main() -> None:
     parser.add_argument("--build", default="build/release", help="where sluice and its tests are")
     parser.add_argument("--models", default="bench/models", help="where make_models.py wrote")
     parser.add_argument("--rows", default=",".join(ROWS), help="comma-separated list of " + ", ".join(ROWS))
-    parser.add_argument("--only", help="comma-separated parts of the names of models to run")
+    parser.add_argument("--only", help="comma-separated parts of the names of models or shapes to run")
+    parser.add_argument("--dtype", default="float32,bf16", help="comma-separated list of what to train in")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--compile", action="store_true", help="torch.compile as well; the faster of both counts")
+    parser.add_argument("--how", default="eager,compile", help="comma-separated list of how PyTorch trains; the fastest counts")
     parser.add_argument("--smollm2", help="SmolLM2-135M-Instruct as a GGUF file")
     parser.add_argument("--llama-avx2", help="a directory with a llama-cpp-python built for AVX2, the peer of that level")
     parser.add_argument("--tokenizer", help="a tokenizer.json")
