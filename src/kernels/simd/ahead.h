@@ -12,10 +12,29 @@ typedef struct ahead {
     int64_t left, lines, skip, rows;
 } ahead;
 
-/* `rows` (0 or less: nothing) pieces of `bytes`, `stride` bytes from one to the next. */
-VEC_INLINE ahead ahead_of(const char *at, int64_t rows, int64_t bytes, int64_t stride) {
-    int64_t lines = (bytes + LINE - 1) / LINE;
-    return (ahead){.at = at, .left = lines, .lines = lines, .skip = stride - lines * LINE, .rows = rows};
+/* op(B) [k, n], packed block by block, columns before k; trans: B itself is [n, k]. size: bytes of an element. */
+typedef struct streamed {
+    const void *data;
+    int64_t size, stride, k, n;
+    bool trans;
+} streamed;
+
+/* The block, at most `width` wide, from column `column` on in the rows k..k+depth-1; where there are no more columns, the
+ * first one of the next rows; nothing behind the last. */
+VEC_INLINE ahead ahead_of(const streamed *b, int64_t column, int64_t k, int64_t depth, int64_t width) {
+    if (column == b->n) {
+        column = 0;
+        k += depth;
+        if (b->k - k < depth) depth = b->k - k;
+    }
+    if (b->n - column < width) width = b->n - column;
+    int64_t first = b->trans ? column * b->stride + k : k * b->stride + column;
+    int64_t lines = ((b->trans ? depth : width) * b->size + LINE - 1) / LINE;
+    return (ahead){.at = (const char *)b->data + first * b->size,
+                   .left = lines,
+                   .lines = lines,
+                   .skip = b->stride * b->size - lines * LINE,
+                   .rows = depth <= 0 ? 0 : b->trans ? width : depth};
 }
 
 /* One line more into the second cache. */

@@ -138,19 +138,11 @@ static void pack_b(const block *x) {
                       vec_load_n(b + j, (int)smaller(x->width - j, VEC)));
 }
 
-/* The block of B behind this one; behind the last, the first one further along k. */
+/* The block of B behind this one. */
 static ahead block_ahead(const block *x) {
     const sluice__product *p = x->p;
-    int64_t column = x->column + x->width, k = x->k, depth = x->depth;
-    if (column == p->n) {
-        column = 0;
-        k += depth;
-        depth = smaller(p->k - k, depth);
-    }
-    int64_t width = smaller(p->n - column, BLOCK_COLUMNS), size = sizeof(float);
-    const float *at = p->trans_b ? p->b + column * p->ldb + k : p->b + k * p->ldb + column;
-    int64_t rows = depth <= 0 ? 0 : p->trans_b ? width : depth;
-    return ahead_of((const char *)at, rows, (p->trans_b ? depth : width) * size, p->ldb * size);
+    streamed b = {.data = p->b, .size = sizeof(float), .stride = p->ldb, .k = p->k, .n = p->n, .trans = p->trans_b};
+    return ahead_of(&b, x->column + x->width, x->k, x->depth, BLOCK_COLUMNS);
 }
 
 static int columns(int64_t n) { return n >= VEC ? VEC : n <= 0 ? 0 : (int)n; }

@@ -191,18 +191,10 @@ static void pack_b(const sluice__bf16_product *p, const block *s, int32_t *to) {
     }
 }
 
-/* The block of B behind this one; behind the last, the first one further along k. */
+/* The block of B behind this one. */
 static ahead block_ahead(const sluice__bf16_product *p, const block *s) {
-    int64_t column = s->column + s->columns, k = s->at, depth = s->depth, size = p->b.half ? 2 : 4; /* bytes */
-    if (column == p->n) {
-        column = 0;
-        k += depth;
-        depth = smaller(p->k - k, DEPTH);
-    }
-    int64_t columns = smaller(p->n - column, s->width), stride = p->b.stride * size;
-    const char *at = (const char *)p->b.data + (p->trans_b ? column * stride + k * size : k * stride + column * size);
-    int64_t rows = depth <= 0 ? 0 : p->trans_b ? columns : depth;
-    return ahead_of(at, rows, (p->trans_b ? depth : columns) * size, stride);
+    streamed b = {.data = p->b.data, .size = p->b.half ? 2 : 4, .stride = p->b.stride, .k = p->k, .n = p->n, .trans = p->trans_b};
+    return ahead_of(&b, s->column + s->columns, s->at, s->depth, s->width);
 }
 
 static void multiply(const sluice__bf16_product *p, const block *s, const int32_t *a, const int32_t *b) {
