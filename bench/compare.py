@@ -121,19 +121,20 @@ def rows_train(b: Bench) -> None:
 
 
 def rows_train_at(b: Bench, level: str) -> None:
-    for dtype, (shape, (ratio, share, steps)) in itertools.product(b.args.dtype.split(","), SHAPES.items()):
-        if dtype == "bf16" and "bf16" not in b.machine[level]["cpu"]:
-            b.left_out.append(f"training bf16, {level or 'here'}: no bf16 products")
-            return
+    formats, ways = b.args.dtype.split(","), b.args.how.split(",")
+    if "bf16" in formats and "bf16" not in b.machine[level]["cpu"]:
+        b.left_out.append(f"training bf16, {level or 'here'}: no bf16 products")
+        formats.remove("bf16")
+    for dtype, (shape, (ratio, share, steps)) in itertools.product(formats, SHAPES.items()):
         if not b.wants(shape):
             continue
         calls = {kind: lambda kind=kind: b.ours(level, "train", "--gates", "none", "--shape", shape, "--dtype", kind, "--steps", str(steps))
                  for kind in dict.fromkeys((dtype, "float32"))}
-        for how in b.args.how.split(","):
+        for how in ways:
             calls[how] = lambda how=how: b.peer("torch_train.py", shape, "--dtype", dtype, "--steps", str(steps), "--how", how, level=level)
         r = b.alternate(calls)
         rate = {kind: max(x["train"][0]["tokens_per_second"] for x in r[kind]) for kind in dict.fromkeys((dtype, "float32"))}
-        peers = {how: max(x["tokens_per_second"] for x in r[how]) for how in b.args.how.split(",")}
+        peers = {how: max(x["tokens_per_second"] for x in r[how]) for how in ways}
         peer = max(peers, key=peers.get)
         b.add(level, f"training {dtype} {shape} beside PyTorch, {peer}", "tok/s", rate[dtype], peers[peer], 1.4 if dtype == "bf16" else ratio,
               note=", ".join(f"{how} {peers[how]:.4g}" for how in peers if how != peer))
