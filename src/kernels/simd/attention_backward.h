@@ -88,8 +88,7 @@ static void product_below_diagonal(const key_block *x, int query, int count, con
 /* Scores to shares, gradients of shares to gradients of scores, of one vector of one row. */
 VEC_INLINE void share_piece(const sluice_attention_params *p, float *ps, float *ds, vec shift,
                             vec row_sum, bool masked, ivec key, ivec first, ivec last) {
-    vec s = vec_load(ps), slope = vec_set(1.0f);
-    if (TILE_NUMBERS > 1) s = vec_mul(s, vec_set(p->scale)); /* else it is in q */
+    vec s = vec_mul(vec_load(ps), vec_set(tile_scale_after(p->scale))), slope = vec_set(1.0f);
     if (p->softcap > 0.0f) {
         vec t = vec_tanh(vec_div(s, vec_set(p->softcap)));
         s = vec_mul(vec_set(p->softcap), t);
@@ -159,20 +158,9 @@ static void add_query_gradients(const key_block *x, int query, int count, float 
 /* Shares and gradients as factors: of bf16 numbers, two queries or two keys to a float. Pairs of
  * queries take the place of their rows. */
 static void pack_shares(const key_block *x, int count) {
-    for (int i = 0; i < count; i += 2) {
-        bool both = i + 1 < count;
-        float *p = x->p + i * BACK_KEYS, *ds = x->ds + i * BACK_KEYS;
-        float *p_down = x->p + tile_line_at(i) * BACK_KEYS, *ds_down = x->ds + tile_line_at(i) * BACK_KEYS;
-        tile_pack_along(x->ds_along + i * tile_line_at(BACK_KEYS), tile_line_at(BACK_KEYS), ds, BACK_KEYS,
-                        both ? 2 : 1, x->lanes);
-        for (int64_t lane = 0; lane < x->lanes; lane += VEC) {
-            vec p0 = vec_load(p + lane), ds0 = vec_load(ds + lane);
-            tile_store_two(p_down + lane, BACK_KEYS, p0,
-                           both ? vec_load(p + BACK_KEYS + lane) : vec_zero(), both);
-            tile_store_two(ds_down + lane, BACK_KEYS, ds0,
-                           both ? vec_load(ds + BACK_KEYS + lane) : vec_zero(), both);
-        }
-    }
+    tile_pack_along(x->ds_along, tile_line_at(BACK_KEYS), x->ds, BACK_KEYS, count, x->lanes);
+    tile_pack_down(x->p, BACK_KEYS, x->p, BACK_KEYS, count, x->lanes);
+    tile_pack_down(x->ds, BACK_KEYS, x->ds, BACK_KEYS, count, x->lanes);
 }
 
 /* True when one of the queries sees a key of the block. */
@@ -210,7 +198,7 @@ void VEC_KERNEL(attention_backward_f32)(const sluice__attention_call *c, int b, 
     float *dk = sluice__strided_at(&c->dk, b, begin, h / group),
           *dv = sluice__strided_at(&c->dv, b, begin, h / group);
     tile_unpack_rows(dk, c->dk.stride_token, x.dk, w->stride, end - begin, c->p.head_dim,
-                     TILE_NUMBERS > 1 ? c->p.scale : 1.0f, add);
+                     tile_scale_after(c->p.scale), add);
     tile_unpack_rows(dv, c->dv.stride_token, x.dv, w->stride, end - begin, c->p.head_dim, 1.0f, add);
 }
 #endif

@@ -35,13 +35,13 @@ typedef struct panel {
 /* The block: what all its panels share. */
 typedef struct forward_block {
     const sluice__attention_call *c;
-    int b, h, kv, begin;    /* batch row, head, key/value head, first query */
+    int b, h, kv;           /* batch row, head, key/value head */
     float *scores;          /* [KEYS, PANEL] */
     float *k_room, *v_room; /* of a tile, where it is packed */
     int64_t room;           /* distance of lines of V there, and numbers in a line of K */
     int tile;               /* first key of the tile */
     tile_factor k, v;       /* the tile */
-    float scale;            /* what is left to do to scores: bf16 queries are not scaled, they would be rounded again */
+    float scale;            /* that scores still need */
 } forward_block;
 
 static lane_range range_of(const int32_t *first, const int32_t *last) {
@@ -72,7 +72,7 @@ static void panel_begin(panel *w, const forward_block *f, int begin, int count) 
     w->started = false;
     set_ranges(w, f, begin);
     tile_pack_lanes(w->q, PANEL, sluice__strided_at(&f->c->q, f->b, begin, f->h),
-                    f->c->q.stride_token, count, p->head_dim, p->scale / f->scale);
+                    f->c->q.stride_token, count, p->head_dim, tile_scale_before(p->scale));
     vec top = vec_set(p->sinks ? p->sinks[f->h] : -INFINITY), sum = vec_set(p->sinks ? 1.0f : 0.0f);
     for (int v = 0; v < PANEL; v += VEC) {
         vec_store(w->top + v, top);
@@ -241,10 +241,9 @@ void VEC_KERNEL(attention_forward_f32)(const sluice__attention_call *c, int b, i
                        .b = b,
                        .h = h,
                        .kv = h / (c->p.num_heads / c->p.num_kv_heads),
-                       .begin = begin,
                        .scores = scratch,
                        .room = vec_up(dim),
-                       .scale = TILE_NUMBERS > 1 ? c->p.scale : 1.0f};
+                       .scale = tile_scale_after(c->p.scale)};
     scratch += KEYS * PANEL;
     f.k_room = scratch;
     f.v_room = f.k_room + KEYS * f.room;

@@ -14,7 +14,6 @@ typedef struct back_row {
     float *dgate;                   /* elementwise gradient, else NULL */
     float head_gate; /* headwise: the activated gate; 1 without a gate or where it is added */
     float *work_q, *work_dout; /* [stride] */
-    float q_scale;
 } back_row;
 
 /* sums over d: [0] dout * o, [1] what a headwise logit's gradient is made of: dy * o or dy */
@@ -37,7 +36,7 @@ VEC_INLINE void prepare_piece(const sluice_attention_params *p, const back_row *
     sums->out = vec_fma(dout, o, sums->out);
     sums->gate = vec_add(dact, sums->gate);
     vec_store(r->work_dout + d, dout);
-    vec_store(r->work_q + d, vec_mul(vec_load_n(r->q + d, n), vec_set(r->q_scale)));
+    vec_store(r->work_q + d, vec_mul(vec_load_n(r->q + d, n), vec_set(tile_scale_before(p->scale))));
 }
 
 static row_sums prepare_row(const sluice_attention_params *p, const back_row *r, int64_t stride) {
@@ -72,8 +71,7 @@ static back_row back_row_at(const sluice__attention_call *c, int b, int h, int i
                       .gate = elementwise ? sluice__strided_at(&c->gate, b, i, h) : NULL,
                       .dgate = elementwise ? sluice__strided_at(&c->dgate, b, i, h) : NULL,
                       .work_q = q,
-                      .work_dout = dout,
-                      .q_scale = TILE_NUMBERS > 1 ? 1.0f : c->p.scale};
+                      .work_dout = dout};
 }
 
 /* shift of up to VEC queries; returns the sum of exp(sink - lse) * row_sum. */

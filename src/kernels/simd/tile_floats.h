@@ -10,6 +10,13 @@
 /* a b + c */
 VEC_INLINE vec tile_multiply_add(vec a, vec b, vec c) { return vec_fma(a, b, c); }
 
+/* The scale of scores: what queries take on the way in, and what is left for their products. */
+VEC_INLINE float tile_scale_before(float scale) { return scale; }
+VEC_INLINE float tile_scale_after(float scale) {
+    (void)scale;
+    return 1.0f;
+}
+
 /* What a product takes x for: itself, or the bf16 number next to it. */
 VEC_INLINE vec tile_rounded(vec x, bool bf16) { return bf16 ? vec_round_bf16(x) : x; }
 

@@ -14,6 +14,13 @@ VEC_INLINE vec tile_multiply_add(vec a, vec b, vec c) {
     return _mm512_dpbf16_ps(c, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
 }
 
+/* Queries are bf16 numbers: scaled, they would be rounded again. */
+VEC_INLINE float tile_scale_before(float scale) {
+    (void)scale;
+    return 1.0f;
+}
+VEC_INLINE float tile_scale_after(float scale) { return scale; }
+
 VEC_INLINE vec tile_rounded(vec x, bool bf16) {
     (void)bf16; /* packing rounds */
     return x;
