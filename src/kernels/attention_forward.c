@@ -37,9 +37,10 @@ void sluice__attention_choose(sluice__attention_kernels *k, unsigned cpu, bool b
 
 /* Floats that one thread's forward kernels need. */
 static size_t forward_scratch(const sluice_attention_params *p) {
-    size_t tiles =
-        (size_t)SLUICE__ATTENTION_KEYS * 2 * SLUICE__ATTENTION_VEC +
-        2 * ((size_t)SLUICE__ATTENTION_QUERIES + (size_t)SLUICE__ATTENTION_KEYS) * sluice__attention_padded((size_t)p->head_dim);
+    size_t line = sluice__attention_padded((size_t)p->head_dim), keys = SLUICE__ATTENTION_KEYS;
+    size_t tiles = keys * 2 * SLUICE__ATTENTION_VEC                      /* scores */
+                   + 2 * keys * (line + SLUICE__ATTENTION_VEC)           /* keys and values */
+                   + 2 * (size_t)SLUICE__ATTENTION_QUERIES * line;       /* queries and outputs */
     size_t reference = 2 * ((size_t)p->kv_len + (size_t)p->head_dim); /* doubles */
     return sluice__attention_padded(sluice_cpu_flags() & SLUICE_CPU_AVX2 ? tiles : reference);
 }

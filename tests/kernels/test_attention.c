@@ -106,7 +106,7 @@ static void longer_ranges_agree(void **state) {
                     params_of(1 + (int)i / 7, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], sizes[i][4]);
                 p.window = sizes[i][5];
                 sluice_set_num_threads(threads);
-                problem_options o = {.layout = NAIVE_ODD,
+                problem_options o = {.layout = threads == 1 ? NAIVE_FAR : NAIVE_ODD,
                                      .sinks = i % 2,
                                      .sd = threads == 1 ? 1.0f : 5.0f,
                                      .seed = i};

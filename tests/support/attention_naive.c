@@ -20,6 +20,7 @@ naive_tensor naive_tensor_make(naive_layout layout, int64_t batch, int64_t token
     } else {
         t.at.stride_head = width + gap;
         t.at.stride_token = heads * t.at.stride_head + gap;
+        if (layout == NAIVE_FAR) t.at.stride_token = (t.at.stride_token + 1023) / 1024 * 1024;
         t.at.stride_batch = tokens * t.at.stride_token + gap;
     }
     t.floats = batch * t.at.stride_batch + 2 * GUARD;

@@ -12,7 +12,8 @@ typedef enum naive_layout {
     NAIVE_DENSE,      /* strides 0 */
     NAIVE_ODD,        /* gaps behind heads, tokens and batch rows, odd addresses */
     NAIVE_HEAD_MAJOR, /* [batch, heads, tokens, width] with gaps */
-    NAIVE_LAYOUTS
+    NAIVE_LAYOUTS,
+    NAIVE_FAR = NAIVE_LAYOUTS /* tokens a multiple of 4 KiB apart: large, so for some tests only */
 } naive_layout;
 
 typedef struct naive_tensor {

@@ -54,7 +54,7 @@ static void round_to_bf16(naive_tensor *t) {
 
 static void make_operands(problem *x, const problem_options *options) {
     const sluice_attention_params *p = &x->p;
-    naive_layout l = options->layout, other = (naive_layout)((l + 1) % NAIVE_LAYOUTS);
+    naive_layout l = options->layout, other = l == NAIVE_FAR ? l : (naive_layout)((l + 1) % NAIVE_LAYOUTS);
     uint64_t stream = options->seed * 16;
     int width = p->gate_granularity == SLUICE_GATE_HEADWISE ? 1 : p->head_dim;
     x->q = filled(l, p->batch, p->q_len, p->num_heads, p->head_dim, stream, options->sd);

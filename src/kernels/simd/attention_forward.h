@@ -4,7 +4,7 @@
  * Queries are lanes. A panel is 2 vectors of queries; for each tile of keys it computes S^T [key,
  * query] = K Q^T, updates the running maximum and sum of each query lane by lane (online softmax,
  * Milakov & Gimelshein 2018), and adds V^T P^T to O^T [dim, query]. So K and V are read where they
- * lie, without packing (bf16: rounded, tile by tile), softmax needs no sum across a vector, and what
+ * lie (but for tile_along and tile_down), softmax needs no sum across a vector, and what
  * has to be transposed is only Q on the way in and O on the way out, where the gate is applied. */
 #ifndef SLUICE_KERNELS_SIMD_ATTENTION_FORWARD_H
 #define SLUICE_KERNELS_SIMD_ATTENTION_FORWARD_H
@@ -223,13 +223,14 @@ static void panel_end(const panel *w, const forward_block *f, int begin) {
     }
 }
 
-/* Keys and values from `key` on, up to `end`, as factors. */
-static void take_tile(forward_block *f, int key, int end) {
+/* Keys and values from `key` on, up to `end`, as factors for `panels` panels. */
+static void take_tile(forward_block *f, int key, int end, int panels) {
     const sluice__attention_call *c = f->c;
     int rows = end - key < KEYS ? end - key : KEYS, dim = c->p.head_dim;
+    const float *k = sluice__strided_at(&c->k, f->b, key, f->kv), *v = sluice__strided_at(&c->v, f->b, key, f->kv);
     f->tile = key;
-    f->k = tile_along(f->k_room, tile_lines(f->room), sluice__strided_at(&c->k, f->b, key, f->kv), c->k.stride_token, rows, dim);
-    f->v = tile_down(f->v_room, f->room, sluice__strided_at(&c->v, f->b, key, f->kv), c->v.stride_token, rows, dim);
+    f->k = tile_along(f->k_room, tile_lines(f->room), k, c->k.stride_token, rows, dim);
+    f->v = tile_down(f->v_room, f->room, v, c->v.stride_token, rows, dim, panels);
 }
 
 /* Panels take turns on each tile of keys, which stays in the cache meanwhile. */
@@ -242,12 +243,12 @@ void VEC_KERNEL(attention_forward_f32)(const sluice__attention_call *c, int b, i
                        .h = h,
                        .kv = h / (c->p.num_heads / c->p.num_kv_heads),
                        .scores = scratch,
-                       .room = vec_up(dim),
+                       .room = tile_room(dim),
                        .scale = tile_scale_after(c->p.scale)};
     scratch += KEYS * PANEL;
     f.k_room = scratch;
     f.v_room = f.k_room + KEYS * f.room;
-    if (TILE_NUMBERS > 1) scratch += 2 * KEYS * f.room;
+    scratch = f.v_room + KEYS * f.room;
     for (int i = 0; i < count; i++) {
         int at = begin + i * PANEL;
         w[i].q = scratch + 2 * i * dim * PANEL;
@@ -258,7 +259,7 @@ void VEC_KERNEL(attention_forward_f32)(const sluice__attention_call *c, int b, i
     }
     int behind = c->p.kv_len - c->p.q_len + end;
     for (int key = first; key < behind; key += KEYS) {
-        take_tile(&f, key, behind);
+        take_tile(&f, key, behind, count);
         for (int i = 0; i < count; i++) panel_step(&w[i], &f, key + KEYS);
     }
     for (int i = 0; i < count; i++) panel_end(&w[i], &f, begin + i * PANEL);

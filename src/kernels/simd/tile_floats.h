@@ -34,12 +34,23 @@ VEC_INLINE void tile_store_two(float *to, int64_t ld, vec first, vec second, boo
 /* [rows, columns], summed over columns. */
 #define tile_pack_along tile_pack_rows
 
-/* The same of what may stay where it is: room is for what may not. */
-VEC_INLINE tile_factor tile_down(float *room, int64_t ld, const float *from, int64_t stride, int64_t rows, int64_t columns) {
+/* Distance of lines of `columns` numbers in the room for what tile_down packs: not a power of two, so that the lines do not
+ * share sets of the first cache, as those that are packed here do where they stand. */
+VEC_INLINE int64_t tile_room(int64_t columns) { return vec_up(columns) + 16; }
+
+/* The same of what may stay where it is and is read `passes` times: room is for what may not. Summed over columns: stays. */
+VEC_INLINE tile_factor tile_along(float *room, int64_t ld, const float *from, int64_t stride, int64_t rows, int64_t columns) {
     (void)room, (void)ld, (void)rows, (void)columns;
     return (tile_factor){from, stride};
 }
-VEC_INLINE tile_factor tile_along(float *room, int64_t ld, const float *from, int64_t stride, int64_t rows, int64_t columns) {
-    return tile_down(room, ld, from, stride, rows, columns);
+
+/* Summed over rows: a product reads six numbers of every row and comes back to the same lines for the next six. Rows a
+ * multiple of 4 KiB apart share eight lines of a first cache of 32 KiB with each other, so that each time they come from
+ * the second. Six passes pay for packing with 8 lanes; 16 lanes pass half as often and lose by it. */
+VEC_INLINE tile_factor tile_down(float *room, int64_t ld, const float *from, int64_t stride, int64_t rows, int64_t columns,
+                                 int passes) {
+    if (VEC > 8 || passes < 5 || stride % 1024 != 0) return (tile_factor){from, stride};
+    tile_pack_down(room, ld, from, stride, rows, columns);
+    return (tile_factor){room, ld};
 }
 #endif

@@ -79,12 +79,15 @@ static __attribute__((unused)) void tile_pack_along(float *to, int64_t ld, const
         }
 }
 
-VEC_INLINE tile_factor tile_down(float *room, int64_t ld, const float *from, int64_t stride, int64_t rows, int64_t columns) {
-    tile_pack_down(room, ld, from, stride, rows, columns);
-    return (tile_factor){room, ld};
-}
+VEC_INLINE int64_t tile_room(int64_t columns) { return vec_up(columns); }
 VEC_INLINE tile_factor tile_along(float *room, int64_t ld, const float *from, int64_t stride, int64_t rows, int64_t columns) {
     tile_pack_along(room, ld, from, stride, rows, columns);
+    return (tile_factor){room, ld};
+}
+VEC_INLINE tile_factor tile_down(float *room, int64_t ld, const float *from, int64_t stride, int64_t rows, int64_t columns,
+                                 int passes) {
+    (void)passes;
+    tile_pack_down(room, ld, from, stride, rows, columns);
     return (tile_factor){room, ld};
 }
 #endif
