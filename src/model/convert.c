@@ -191,8 +191,8 @@ typedef struct job {
 
 static sluice_status job_rows(void *user, int tensor, int64_t first, int64_t rows, float *values, sluice_error *err) {
     const job *j = user;
+    const sluice__gguf_new_tensor *made = &j->w->tensors[tensor];
     if (j->e) {
-        const sluice__gguf_new_tensor *made = &j->w->tensors[tensor];
         SLUICE__TRY(sluice__gguf_export_rows(j->e, tensor, first, rows, values, err));
         sluice__conversion_look(j->c, made->name, SLUICE__F32, values, rows * made->shape[made->ndim - 1]);
         return SLUICE_OK;
@@ -203,15 +203,16 @@ static sluice_status job_rows(void *user, int tensor, int64_t first, int64_t row
         return sluice__fail(err, SLUICE_ERR_UNSUPPORTED, "%s: tensor %s: type %s cannot be converted",
                             sluice__gguf_path(j->g), t->name, sluice__dtype_name(t->dtype));
     sluice__to_f32(values, t->dtype, t->data + sluice__dtype_bytes(t->dtype, first * row), 1, rows * row);
-    sluice__conversion_look(j->c, t->name, SLUICE__F32, values, rows * row);
+    sluice__conversion_look(j->c, made->name, SLUICE__F32, values, rows * row);
     return SLUICE_OK;
 }
 
-static void job_step(void *user, int done) {
+/* Numbers that the type cannot hold, such as 1e5 in F16, are found here; NaN in blocks, which may lose it, in job_rows. */
+static void job_wrote(void *user, int tensor, const void *data, int64_t count, bool last) {
     const job *j = user;
-    const sluice__gguf_new_tensor *t = &j->w->tensors[done - 1];
-    if (t->raw) sluice__conversion_look(j->c, t->name, t->dtype, t->raw, t->count);
-    sluice__progress_update(&j->c->progress, done, "%s", "");
+    const sluice__gguf_new_tensor *t = &j->w->tensors[tensor];
+    sluice__conversion_look(j->c, t->name, t->dtype, data, count);
+    if (last) sluice__progress_update(&j->c->progress, tensor + 1, "%s", "");
 }
 
 static sluice_status write_file(job *j, sluice__gguf_writer *w, sluice_error *err) {
@@ -219,7 +220,7 @@ static sluice_status write_file(job *j, sluice__gguf_writer *w, sluice_error *er
     put_file_type(w, j->c);
     j->w = w;
     sluice__progress_begin(&j->c->progress, "converting", "tensors", w->num_tensors, 0, 1);
-    sluice_status st = sluice__gguf_write(w, j->c->to, job_rows, job_step, j, err);
+    sluice_status st = sluice__gguf_write(w, j->c->to, job_rows, job_wrote, j, err);
     sluice__progress_end(&j->c->progress, "%s", st == SLUICE_OK ? "done" : "failed");
     return st;
 }

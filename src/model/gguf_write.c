@@ -129,12 +129,13 @@ static sluice_status write_head(sluice__gguf_writer *w, FILE *f, sluice_error *e
     return failed ? sluice__no_memory(err, w->metadata.size, "metadata") : SLUICE_OK;
 }
 
-static sluice_status write_tensor(const sluice__gguf_writer *w, int index, FILE *f, sluice__gguf_rows_fn rows, void *user,
-                                  sluice_error *err) {
+static sluice_status write_tensor(const sluice__gguf_writer *w, int index, FILE *f, sluice__gguf_rows_fn rows,
+                                  sluice__gguf_wrote_fn wrote, void *user, sluice_error *err) {
     const sluice__gguf_new_tensor *t = &w->tensors[index];
     if (t->raw) {
         size_t size = (size_t)sluice__dtype_bytes(t->dtype, t->count);
         if (fwrite(t->raw, 1, size, f) == size) pad(f, size);
+        wrote(user, index, t->raw, t->count, true);
         return SLUICE_OK;
     }
     int64_t row = t->shape[t->ndim - 1], all = t->count / row, at_once = CHUNK_VALUES / row;
@@ -150,6 +151,7 @@ static sluice_status write_tensor(const sluice__gguf_writer *w, int index, FILE 
         sluice__encode(bytes, t->dtype, values, n * row);
         size_t size = (size_t)sluice__dtype_bytes(t->dtype, n * row);
         if (fwrite(bytes, 1, size, f) != size) break; /* the commit reports it */
+        wrote(user, index, bytes, n * row, r + n == all);
     }
     pad(f, (uint64_t)sluice__dtype_bytes(t->dtype, t->count));
     sluice__free(values);
@@ -157,15 +159,14 @@ static sluice_status write_tensor(const sluice__gguf_writer *w, int index, FILE 
     return st;
 }
 
-sluice_status sluice__gguf_write(sluice__gguf_writer *w, const char *path, sluice__gguf_rows_fn rows,
-                                 void (*step)(void *user, int done), void *user, sluice_error *err) {
+sluice_status sluice__gguf_write(sluice__gguf_writer *w, const char *path, sluice__gguf_rows_fn rows, sluice__gguf_wrote_fn wrote,
+                                 void *user, sluice_error *err) {
     sluice__atomic_file file;
     SLUICE__TRY(sluice__atomic_open(&file, path, err));
     sluice_status st = write_head(w, file.stream, err);
     for (int i = 0; i < w->num_tensors && st == SLUICE_OK; i++) {
-        st = write_tensor(w, i, file.stream, rows, user, err);
+        st = write_tensor(w, i, file.stream, rows, wrote, user, err);
         if (st == SLUICE_OK && ferror(file.stream)) break;
-        if (st == SLUICE_OK && step) step(user, i + 1);
     }
     if (st == SLUICE_OK) return sluice__atomic_commit(&file, err);
     sluice__atomic_abort(&file);

@@ -40,9 +40,11 @@ void sluice__gguf_writer_free(sluice__gguf_writer *w);
 /* values [rows * length of a row] = rows first..first+rows-1 of a tensor, seen as a matrix of rows of its last dimension. */
 typedef sluice_status (*sluice__gguf_rows_fn)(void *user, int tensor, int64_t first, int64_t rows, float *values,
                                               sluice_error *err);
-/* `step` is called after each tensor (may be NULL). The file appears whole or not at all. */
-sluice_status sluice__gguf_write(sluice__gguf_writer *w, const char *path, sluice__gguf_rows_fn rows,
-                                 void (*step)(void *user, int done), void *user, sluice_error *err);
+/* Sees data [count], in the tensor's type, as a part of it goes into the file; `last` with the last part. */
+typedef void (*sluice__gguf_wrote_fn)(void *user, int tensor, const void *data, int64_t count, bool last);
+/* The file appears whole or not at all. */
+sluice_status sluice__gguf_write(sluice__gguf_writer *w, const char *path, sluice__gguf_rows_fn rows, sluice__gguf_wrote_fn wrote,
+                                 void *user, sluice_error *err);
 
 /* out = values in a type, `count` whole blocks; threads share the work. F32, F16, BF16 and blocks. */
 void sluice__encode(void *out, sluice__dtype dtype, const float *values, int64_t count);

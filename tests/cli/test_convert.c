@@ -96,26 +96,42 @@ static void pipes_are_refused(void **state) {
     }
 }
 
-/* Each way says which tensors hold no numbers; values as such are kept. */
-static void values_that_are_no_numbers_are_named(void **state) {
-    (void)state;
-    static const char name[] = "layers.1.mlp.up_proj.weight";
+/* The model with one value replaced. */
+static void save_with(const char *to, const char *tensor, float value) {
     sluice_model *m;
     sluice_load_params load = sluice_load_params_default();
     assert_ok(sluice_model_load(&m, in_dir("model"), &load, NULL));
     for (int i = 0; i < sluice_model_num_tensors(m); i++) {
         sluice_tensor_info t = sluice_model_tensor(m, i);
-        if (strstr(t.name, name)) ((float *)(uintptr_t)t.data)[3] = NAN;
+        if (strstr(t.name, tensor)) ((float *)(uintptr_t)t.data)[3] = value;
     }
-    assert_int_equal(mkdir(in_dir("bad"), 0777), 0);
-    assert_ok(sluice_model_save(m, in_dir("bad"), SLUICE_SAVE_AUTO, NULL));
+    assert_int_equal(mkdir(in_dir(to), 0777), 0);
+    assert_ok(sluice_model_save(m, in_dir(to), SLUICE_SAVE_AUTO, NULL));
     sluice_model_free(m);
+}
+
+/* Each way says which tensors hold no numbers; values as such are kept. */
+static void values_that_are_no_numbers_are_named(void **state) {
+    (void)state;
+    static const char name[] = "layers.1.mlp.up_proj.weight";
+    save_with("bad", name, NAN);
     expect(0, "1 tensor has NaN or infinite values: blk.1.ffn_up.weight", "bad bad32.gguf");
     expect(0, "1 tensor has NaN or infinite values: blk.1.ffn_up.weight", "bad32.gguf copy.gguf");
     expect(0, "1 tensor has NaN or infinite values: blk.1.ffn_up.weight", "bad32.gguf bad16.gguf --dtype F16");
     expect(0, name, "bad32.gguf bad32");
     expect(0, name, "bad bad16 --dtype BF16");
     expect(0, name, "bad badcopy");
+}
+
+/* F16 ends at 65504. */
+static void values_too_large_for_the_type_are_named(void **state) {
+    (void)state;
+    static const char name[] = "layers.1.mlp.up_proj.weight", gguf[] = "1 tensor has NaN or infinite values: blk.1.ffn_up.weight";
+    save_with("large", name, 1e5f);
+    expect(0, gguf, "large large16.gguf --dtype F16");
+    expect(0, "", "large large32.gguf");
+    expect(0, gguf, "large32.gguf again16.gguf --dtype F16");
+    expect(0, name, "large large16 --dtype F16");
 }
 
 static int copy_model(void **state) {
@@ -136,6 +152,7 @@ int main(void) {
         cmocka_unit_test(endings_in_capitals),
         cmocka_unit_test(pipes_are_refused),
         cmocka_unit_test(values_that_are_no_numbers_are_named),
+        cmocka_unit_test(values_too_large_for_the_type_are_named),
     };
     return cmocka_run_group_tests(tests, copy_model, NULL);
 }
