@@ -73,8 +73,11 @@ sluice_status sluice_session_copy(sluice_session *session, int from, sluice_erro
 
 /* ---- files ---- */
 /* Writes the selected sequence (its tokens, keys, values, states) and a text of the caller's (NULL = none), atomically.
- * The file belongs to the model: a hash of its configuration and weights is part of it. docs/formats.md describes it. */
+ * The file belongs to the model: a hash of its configuration and weights is part of it. docs/formats.md describes it. A
+ * file that is there and is neither empty nor such a file is not replaced: SLUICE_ERR_IO. */
 sluice_status sluice_session_save(const sluice_session *session, const char *path, const char *note, sluice_error *err);
+/* Fails as sluice_session_save would for what is at path, or if nothing can be written there; changes nothing. */
+sluice_status sluice_session_check_target(const char *path, sluice_error *err);
 /* Puts what a file holds into the selected sequence; what is generated then is, bit for bit, what would have been. *note
  * (may be NULL) receives the text, appended. On failure the sequence stays as it was. */
 sluice_status sluice_session_load(sluice_session *session, const char *path, sluice_text *note, sluice_error *err);

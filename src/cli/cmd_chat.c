@@ -341,7 +341,8 @@ static int run(const options *o, const char *path) {
         st = print_prompt(&t, &err);
     } else if (st == SLUICE_OK) {
         cli_watch_answers();
-        st = sluice_model_load(&model, path, &load, &err);
+        if (o->save) st = sluice_session_check_target(o->save, &err);
+        if (st == SLUICE_OK) st = sluice_model_load(&model, path, &load, &err);
         if (st == SLUICE_OK) st = talk_with(&t, path, model, &code, &err);
     }
     if (st != SLUICE_OK) code = cli_fail("chat", &err);
@@ -361,8 +362,9 @@ static int check_options(const options *o) {
         return cli_usage("chat", "--thinking: found \"%s\", expected on or off", o->thinking);
     if (o->load && o->system)
         return cli_usage("chat", "--system has no effect with --load: the saved conversation has its own system message");
-    if (o->load && o->print_prompt)
-        return cli_usage("chat", "--load has no effect with --print-prompt, which shows --system, --messages and --prompt");
+    if ((o->load || o->save) && o->print_prompt)
+        return cli_usage("chat", "--%s has no effect with --print-prompt, which shows --system, --messages and --prompt",
+                         o->load ? "load" : "save");
     if (o->print_prompt && !o->prompts && !o->messages)
         return cli_usage("chat", "--print-prompt needs --prompt or --messages");
     return cli_sampling_check("chat", &o->sampling);

@@ -12,7 +12,9 @@
 #include "model/config.h"
 #include "model/tokenizer_internal.h"
 #include "model/utf8.h"
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char MAGIC[8] = "SLUICE-S";
 enum { VERSION = 1, MAX_NOTE = 256 << 20 };
@@ -111,6 +113,28 @@ static void put(writer *w, const void *data, size_t size) {
     w->failed |= size && fwrite(data, 1, size, w->file.stream) != size;
 }
 
+/* A session replaces a session, or an empty file; a mistyped name must not cost a model. What is no regular file is for
+ * sluice__atomic_open to refuse. */
+static sluice_status open_target(sluice__atomic_file *file, const char *path, sluice_error *err) {
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        char found[sizeof MAGIC] = "";
+        FILE *old = fopen(path, "rbe");
+        bool ours = old && fread(found, sizeof found, 1, old) == 1 && !memcmp(found, MAGIC, sizeof found);
+        if (old) fclose(old);
+        if (!ours)
+            return sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not a session file; give another name, or remove it first", path);
+    }
+    return sluice__atomic_open(file, path, err);
+}
+
+sluice_status sluice_session_check_target(const char *path, sluice_error *err) {
+    sluice__atomic_file file;
+    SLUICE__TRY(open_target(&file, path, err));
+    sluice__atomic_abort(&file);
+    return SLUICE_OK;
+}
+
 sluice_status sluice_session_save(const sluice_session *s, const char *path, const char *note, sluice_error *err) {
     if (!sluice__cache_is_whole(s->now->cache))
         return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: the session was cut and has evaluated nothing since", path);
@@ -131,7 +155,7 @@ sluice_status sluice_session_save(const sluice_session *s, const char *path, con
     if (length) sluice__cache_get_tokens(s->now->cache, 0, (int)length, bytes);
     if (states) sluice__cache_get_states(s->now->cache, bytes + tokens);
     writer w = {.hash = 1};
-    sluice_status st = sluice__atomic_open(&w.file, path, err);
+    sluice_status st = open_target(&w.file, path, err);
     if (st == SLUICE_OK) {
         put(&w, &h, sizeof h);
         put(&w, s->now->ids, length * sizeof *s->now->ids);

@@ -291,6 +291,12 @@ static void commands_do_what_they_say(void **state) {
     run("", line, 2, "maybe");
     snprintf(line, sizeof line, "chat -q -p cat --load %s/config.json %s", dir, dir);
     run("", line, 1, "not a session file");
+    snprintf(line, sizeof line, "chat -q -p cat --save %s/config.json %s", dir, dir);
+    run("", line, 1, "config.json: exists and is not a session file");
+    snprintf(line, sizeof line, "chat -q -p cat -n 1 --save %s --load %s %s", file, file, dir);
+    run("", line, 0, NULL);
+    snprintf(line, sizeof line, "chat -q -p cat -n 1 --save /nonexistent/x %s", dir);
+    run("", line, 1, "/nonexistent/x");
     snprintf(line, sizeof line,
              "generate -q -p cat -p dog -n 4 --temperature 1 --num-return-sequences 2 --logprobs 2 --json %s", dir);
     run("", line, 0, "\"top\"");
