@@ -54,6 +54,9 @@ bool cli_stop_requested(void *unused);
 /* Exit code of a command that stopped because it was asked to: 128 + the signal, as shells have it (130, 143). */
 int cli_stop_code(void);
 
+/* From here on a mapped file that another program cuts off ends this one with a message and CLI_FAILED. */
+void cli_name_bus_errors(void);
+
 /* Conversations: from here on SIGINT between begins and ends is a request to stop the answer, a second one, or one at any
  * other time, ends the program, as SIGTERM does. */
 void cli_watch_answers(void);

@@ -53,6 +53,25 @@ static void watch(void *(*wait)(void *set)) {
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+/* Model files and shards are mapped. Where one is cut off by another program, reading behind its new end raises SIGBUS, which
+ * nothing can go on from; what is said here stands in place of "Bus error". */
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    static const char cut[] = "\nsluice: a file that was being read has become shorter: was a model or data file truncated or overwritten "
+                              "while in use? Replace files by renaming\n",
+                      other[] = "\nsluice: bus error\n";
+    (void)number, (void)context;
+    bool gone = info->si_code == BUS_ADRERR;
+    ssize_t ignored = write(STDERR_FILENO, gone ? cut : other, gone ? sizeof cut - 1 : sizeof other - 1);
+    (void)ignored;
+    _exit(CLI_FAILED);
+}
+
+void cli_name_bus_errors(void) {
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}
+
 void cli_watch_signals(void) { watch(wait_for_signals); }
 
 void cli_watch_answers(void) { watch(wait_for_interrupts); }

@@ -270,6 +270,18 @@ static void run(const char *before, const char *arguments, int code, const char 
     free(output);
 }
 
+/* The file is cut once it is mapped; what stands behind the cut is read then. */
+static void a_model_cut_off_while_in_use_is_named(void **state) {
+    (void)state;
+    char before[1600], line[600];
+    snprintf(before, sizeof before,
+             "cp -r %s %s-cut && (for i in $(seq 200); do grep -qs %s-cut/model.safetensors /proc/[0-9]*/maps && break; sleep 0.05; done; "
+             "sleep 0.3; truncate -s 4096 %s-cut/model.safetensors; echo cat) |",
+             dir, dir, dir, dir);
+    snprintf(line, sizeof line, "chat -q -n 1 %s-cut", dir);
+    run(before, line, 1, "has become shorter");
+}
+
 static void commands_do_what_they_say(void **state) {
     (void)state;
     char line[1600], file[600];
@@ -403,6 +415,7 @@ int main(void) {
         cmocka_unit_test(saved_conversations_go_on),
         cmocka_unit_test(every_end_token_is_known),
         cmocka_unit_test(commands_do_what_they_say),
+        cmocka_unit_test(a_model_cut_off_while_in_use_is_named),
         cmocka_unit_test(an_answer_can_be_interrupted),
         cmocka_unit_test(the_example_talks),
         cmocka_unit_test(sequences_have_seeds_of_their_own),
