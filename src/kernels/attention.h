@@ -49,9 +49,10 @@ static inline void sluice__attention_range(const sluice_attention_params *p, int
     if (p->window > 0 && at - p->window + 1 > *first) *first = at - p->window + 1;
 }
 
-/* Whether so many keys and values, of all heads and batch rows, leave the second-level cache from one token to the next. */
+/* Whether so many keys and values, of all heads and batch rows, have left the second-level cache by the next token. The other
+ * layers and all weights of a model come in between, and of a model so small that they fit in as well, these are few. */
 static inline bool sluice__attention_is_far(const sluice_attention_params *p, int keys) {
-    enum { CACHED = 1 << 18 /* floats */ };
+    enum { CACHED = 1 << 14 /* floats */ };
     return (int64_t)p->batch * p->num_kv_heads * keys * p->head_dim * 2 > CACHED;
 }
 

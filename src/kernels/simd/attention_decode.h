@@ -117,13 +117,12 @@ typedef struct decode_tile {
     const sluice__attention_part *w;
     int b, kv, rows, begin, end; /* keys */
     float *scores;               /* [rows, DECODE_KEYS] */
-    bool prefetch;
+    bool prefetch, first;        /* first: nobody has asked for its keys */
 } decode_tile;
 
 /* Asks for rows key..key+7 (below `most`) that are needed half a tile later, so that memory works
- * while the core computes: up to twice as fast from memory, some percent slower from the
- * second-level cache, where it is left out. Inline, because gcc takes a function of mere prefetches
- * for one without effect and drops the call. */
+ * while the core computes: up to twice as fast from memory. Inline, because gcc takes a function of
+ * mere prefetches for one without effect and drops the call. */
 VEC_INLINE void prefetch_rows(const decode_tile *t, const sluice_strided *x, int key, int most) {
     for (int j = key; t->prefetch && j < key + 8 && j < most; j++)
         for (int d = 0; d < t->c->p.head_dim; d += 16)
@@ -136,6 +135,7 @@ static void tile_products(const decode_tile *t) {
     int64_t stride = t->c->k.stride_token;
     for (int key = t->begin; key < t->end; key += 8) {
         const float *k = sluice__strided_at(&t->c->k, t->b, key, t->kv);
+        if (t->first) prefetch_rows(t, &t->c->k, key + 16, t->end);
         prefetch_rows(t, &t->c->v, key, t->end);
         for (int r = 0; r < t->rows; r++) {
             const float *q = sluice__strided_at(&t->c->q, t->b, r % p->q_len,
@@ -191,13 +191,14 @@ void VEC_KERNEL(attention_partial_f32)(const sluice__attention_call *c, int b, i
         w->top[r] = w->score0[r] = -INFINITY;
         w->sum[r] = 0.0f;
     }
-    bool far = sluice__attention_is_far(&c->p, c->p.kv_len);
+    bool far = !c->typed_k.data /* else just widened */ && sluice__attention_is_far(&c->p, c->p.kv_len);
     memset(w->out, 0, (size_t)(rows * w->stride) * sizeof *w->out);
     for (int key = begin; key < end; key += DECODE_KEYS) {
         decode_tile t = {.c = c, .w = w, .b = b, .kv = kv, .rows = rows, .begin = key};
         t.end = key + DECODE_KEYS < end ? key + DECODE_KEYS : end;
         t.scores = scratch;
         t.prefetch = far;
+        t.first = key == begin;
         tile_products(&t);
         tile_softmax(&t);
         tile_values(&t);
