@@ -36,12 +36,15 @@ test-fast: setup $(BUILD)/build.ninja
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure -L fast
 
-# The table of docs/speed-log.md: beside the peers of bench/requirements.txt that PYTHON has. BENCH: options of compare.py
+# The tables of docs/speed-log.md: beside the peers of bench/requirements.txt that PYTHON has (hours; BENCH: options of compare.py),
+# then growth with prompts up to LONGEST tokens.
 MODELS ?= bench/models
+LONGEST ?= 32768
 bench: $(SLUICE)
 	cmake --build $(BUILD) -j $(JOBS) --target test_kernels_attention
 	$(SLUICE) bench kernels
 	$(or $(PYTHON),python3) bench/compare.py --build $(BUILD) --models $(MODELS) $(BENCH)
+	$(or $(PYTHON),python3) bench/growth.py --build $(BUILD) --folder $(MODELS)/growth --longest $(LONGEST)
 
 install: $(SLUICE)
 	cmake --install $(BUILD)

@@ -5,7 +5,8 @@
     compare.py --build build/release --models FOLDER [--rows train,infer] [--rounds 5] [--threads N] [--output FILE.json]
 
 Rows whose peer is not installed are named and left out. Models with random weights are made in FOLDER (6 GB) where numpy
-is installed; with --smollm2 FILE.gguf (SmolLM2-135M-Instruct) also that model in three types and as a directory.
+is installed; with --smollm2 FILE.gguf or SLUICE_SMOLLM2 (SmolLM2-135M-Instruct) also that model in three types and as a
+directory. Tokenizer and text are those of ../shared, or of SLUICE_SHARED, where they are there.
 Ratios above 1 are in our favour. SLUICE_CPU=avx2 or --levels avx2 limits this project, and PyTorch and oneDNN alike. llama.cpp is
 compiled for one level, so --llama-avx2 names a directory with another llama-cpp-python, made by
 
@@ -16,6 +17,7 @@ which then stands beside the level avx2; without it the peer of that level is th
 """
 import argparse
 import functools
+import importlib.metadata
 import importlib.util
 import itertools
 import json
@@ -35,8 +37,11 @@ INFER = {  # model file: prefill target, decode target
     "qwen3-0.6b-f16.gguf": (None, 1.0), "gated-0.6b-q8_0.gguf": (2.0, 1.0), "qwen3.5-0.8b-q8_0.gguf": (2.5, 1.6),
     "qwen3.5-0.8b-bf16.gguf": (2.0, 1.2), "smollm2-f32.gguf": (1.5, 1.1), "smollm2-q8_0.gguf": (1.5, 1.1),
     "smollm2-q4_1.gguf": (1.5, 1.1)}
+READ_SHARES = dict.fromkeys(("qwen3-0.6b-q8_0.gguf", "qwen3-0.6b-q4_0.gguf", "qwen3-0.6b-f16.gguf", "gated-0.6b-q8_0.gguf"), 0.95)
 PARALLEL = ("qwen3-0.6b-q8_0.gguf", "qwen3-0.6b-q4_0.gguf", "qwen3-0.6b-bf16.gguf", "qwen3.5-0.8b-q8_0.gguf")
 SMOLLM2 = ("F32", "Q8_0", "Q4_1")
+PEERS = ("torch", "transformers", "llama-cpp-python", "tokenizers", "tiktoken")
+SHARED = os.environ.get("SLUICE_SHARED", os.path.join(HERE, "..", "..", "shared"))
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}
 
 
@@ -55,12 +60,13 @@ class Bench:
             raise RuntimeError(f"{' '.join(map(str, command[:4]))}: {done.stderr.strip()[-200:]}")
         return json.loads(done.stdout)
 
-    def ours(self, level: str, *words) -> dict:
-        return self.json_of([self.sluice, "bench", *words, "--threads", self.args.threads, "--json"], level)
+    def ours(self, level: str, *words, threads: int = 0) -> dict:
+        return self.json_of([self.sluice, "bench", *words, "--threads", threads or self.args.threads, "--json"], level)
 
-    def peer(self, script: str, *words, level: str = "") -> dict:
+    def peer(self, script: str, *words, level: str = "", threads: int = 0) -> dict:
         path = self.args.llama_avx2 if script == "llama.py" and level == "avx2" else ""
-        return self.json_of([sys.executable, os.path.join(HERE, "peers", script), *words, "--threads", self.args.threads], level, path)
+        command = [sys.executable, os.path.join(HERE, "peers", script), *words, "--threads", threads or self.args.threads]
+        return self.json_of(command, level, path)
 
     def peers(self, name: str, *words) -> dict:
         """Calls for alternate() of one peer, once for every limit that it can be held to, keyed by both."""
@@ -80,9 +86,9 @@ class Bench:
                 results[name].append(call())
         return results
 
-    def at_levels(self, *words) -> dict:
+    def at_levels(self, *words, threads: int = 0) -> dict:
         """Calls of `sluice bench` for alternate(), one a level."""
-        return {level: (lambda level=level: self.ours(level, *words)) for level in self.levels}
+        return {level: (lambda level=level: self.ours(level, *words, threads=threads)) for level in self.levels}
 
     def add(self, level: str, what: str, unit: str, ours: float, peer: float, target, higher: bool = True, note: str = "") -> None:
         row = {"what": what, "unit": unit, "ours": ours, "peer": peer, "ratio": ours / peer if higher else peer / ours,
@@ -104,7 +110,8 @@ class Bench:
         path = f"{name}-{level}{kind}" if len(self.levels) > 1 else self.args.output
         with open(path + ".new", "w") as f:
             json.dump({"date": time.strftime("%Y-%m-%d"), "machine": self.machine[level], "load": os.getloadavg()[0],
-                       "rounds": self.args.rounds, "rows": self.rows[level], "left_out": self.left_out}, f, indent=1)
+                       "rounds": self.args.rounds, "peers": peer_versions(self.args, level), "rows": self.rows[level],
+                       "left_out": self.left_out}, f, indent=1)
             f.write("\n")
         os.replace(path + ".new", path)
 
@@ -113,6 +120,18 @@ class Bench:
         if missing:
             self.left_out.append(f"{what}: {', '.join(missing)} not installed")
         return not missing
+
+
+def version(name: str, path=None) -> str:
+    found = importlib.metadata.distributions(name=name, **({"path": [path]} if path else {}))
+    return next((d.version for d in found), "not installed")
+
+
+def peer_versions(args: argparse.Namespace, level: str) -> dict:
+    versions = {name: version(name) for name in PEERS}
+    if level == "avx2" and args.llama_avx2:
+        versions["llama-cpp-python"] = version("llama-cpp-python", args.llama_avx2) + ", built for AVX2"
+    return versions
 
 
 def rows_train(b: Bench) -> None:
@@ -242,9 +261,10 @@ def add_infer(b: Bench, level: str, name: str, mine: list, peers: dict, prefill,
         middle = [statistics.median(x[rate] for x in results) for results in (mine, peers[peer])]
         b.add(level, f"{key} {'512' if key == 'prefill' else '128'} {name} beside {peer}", "tok/s", max(x[rate] for x in mine),
               best[peer], target, note=f"medians {middle[0]:.4g}, {middle[1]:.4g}: {middle[0] / middle[1]:.2f} x")
-    share = max(mine, key=lambda x: x["decode_weight_gbs"] / x["reader_gbs"])
-    b.add(level, f"decode {name}, weights beside a reader in turn", "GB/s", share["decode_weight_gbs"], share["reader_gbs"],
-          0.95 if "qwen3-0.6b" in name or "gated" in name else None)
+    shares = sorted((x["decode_weight_gbs"] / x["reader_gbs"], x["decode_weight_gbs"], x["reader_gbs"]) for x in mine)
+    share = shares[len(shares) // 2]  # memory changes its speed within a run, so the best would be luck
+    b.add(level, f"decode {name}, weights beside a reader in turn (median)", "GB/s", *share[1:], READ_SHARES.get(name),
+          note=f"{shares[0][0]:.2f} to {shares[-1][0]:.2f}")
 
 
 def warm(file: str) -> None:
@@ -287,16 +307,17 @@ def rows_tokenizer(b: Bench) -> None:
         b.left_out.append("tokenizer: needs --tokenizer and --text")
         return
     libraries = [name for name in ("tiktoken", "tokenizers") if b.has("tokenizer", name)]
-    calls = b.at_levels("tokenize", b.args.tokenizer, b.args.text)
-    for name in libraries:
-        calls[name] = lambda name=name: b.peer("encode.py", name, b.args.tokenizer, b.args.text)
-    r = b.alternate(calls)
-    for level, name in itertools.product(b.levels, libraries):
-        b.add(level, f"encode {os.path.basename(b.args.text)} beside {name}", "MB/s", max(x["encode_mbs"] for x in r[level]),
-              max(x["encode_mbs"] for x in r[name]), 1.5 if name == "tiktoken" else 15)
-        if name == "tokenizers":
-            b.add(level, "load tokenizer.json beside tokenizers", "s", min(x["load_seconds"] for x in r[level]),
-                  min(x["load_seconds"] for x in r["tokenizers"]), 3, higher=False)
+    for threads in sorted({1, b.args.threads}):
+        calls = b.at_levels("tokenize", b.args.tokenizer, b.args.text, threads=threads)
+        for name in libraries:
+            calls[name] = lambda name=name: b.peer("encode.py", name, b.args.tokenizer, b.args.text, threads=threads)
+        r = b.alternate(calls)
+        for level, name in itertools.product(b.levels, libraries):
+            b.add(level, f"encode {os.path.basename(b.args.text)} beside {name}, {threads} thread{'s' * (threads > 1)}", "MB/s",
+                  max(x["encode_mbs"] for x in r[level]), max(x["encode_mbs"] for x in r[name]), 1.5 if name == "tiktoken" else 15)
+            if name == "tokenizers" and threads == 1:
+                b.add(level, "load tokenizer.json beside tokenizers", "s", min(x["load_seconds"] for x in r[level]),
+                      min(x["load_seconds"] for x in r["tokenizers"]), 3, higher=False)
 
 
 def rows_bpe(b: Bench) -> None:
@@ -319,6 +340,12 @@ ROWS = {"train": rows_train, "gates": rows_gates, "attention": rows_attention, "
         "tokenizer": rows_tokenizer, "bpe": rows_bpe}
 
 
+def shared(name: str):
+    """A file of the references that the tests use where they are there."""
+    path = os.path.join(SHARED, "data", name)
+    return path if os.path.exists(path) else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build/release", help="where sluice and its tests are")
@@ -329,10 +356,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--how", default="eager,compile", help="comma-separated list of how PyTorch trains; the fastest counts")
-    parser.add_argument("--smollm2", help="SmolLM2-135M-Instruct as a GGUF file")
+    parser.add_argument("--smollm2", default=os.environ.get("SLUICE_SMOLLM2"),
+                        help="SmolLM2-135M-Instruct as a GGUF file (default: SLUICE_SMOLLM2, as for the tests)")
     parser.add_argument("--llama-avx2", help="a directory with a llama-cpp-python built for AVX2, the peer of that level")
-    parser.add_argument("--tokenizer", help="a tokenizer.json")
-    parser.add_argument("--text", help="a text file to encode")
+    parser.add_argument("--tokenizer", default=shared("qwen3-tokenizer/tokenizer.json"), help="a tokenizer.json")
+    parser.add_argument("--text", default=shared("sotu.txt"), help="a text file to encode and to train BPE on")
     parser.add_argument("--levels", default=os.environ.get("SLUICE_CPU", ""), help="comma-separated values of SLUICE_CPU")
     parser.add_argument("--output", help="write all rows as JSON; with several levels, to a file each, NAME-LEVEL.json")
     b = Bench(parser.parse_args())

@@ -9,11 +9,15 @@ grow with the tokens, causal attention with their square), and the memory that w
 than 25 % above theory is marked; a short run mostly gets faster per token when it grows.
 """
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 
+if importlib.util.find_spec("numpy") is None:
+    print("left out: growth needs numpy, which makes its models")
+    sys.exit()
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import make_models
 
