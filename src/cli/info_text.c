@@ -45,6 +45,15 @@ static void print_kernels(const json_t *kernels, const char *wanted) {
     if (column) printf("\n");
 }
 
+/* Whether no kernel before this one has its version. */
+static bool is_first_of(const json_t *kernels, const char *kernel, const char *version) {
+    const char *other;
+    json_t *its;
+    json_object_foreach((json_t *)(uintptr_t)kernels, other, its)
+        if (!strcmp(json_string_value(its), version)) return !strcmp(other, kernel);
+    return false;
+}
+
 void info_print_machine(const json_t *m) {
     char a[32], b[32];
     printf("sluice %s\n", text(m, "version"));
@@ -56,9 +65,11 @@ void info_print_machine(const json_t *m) {
     printf("%s, %s available\n", sluice__format_bytes(a, (double)integer(m, "memory_bytes")),
            sluice__format_bytes(b, (double)integer(m, "memory_available_bytes")));
     printf("kernels in use\n");
-    static const char *const versions[] = {"ref", "avx2", "avx512", "oneDNN"};
-    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
-        print_kernels(get(m, "kernels"), versions[i]);
+    const json_t *kernels = get(m, "kernels");
+    const char *kernel;
+    json_t *version;
+    json_object_foreach((json_t *)(uintptr_t)kernels, kernel, version)
+        if (is_first_of(kernels, kernel, json_string_value(version))) print_kernels(kernels, json_string_value(version));
 }
 
 /* ---- configuration ---- */
