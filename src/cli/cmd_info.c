@@ -34,7 +34,7 @@ static const char about[] =
     "Instead of PATH, or over --config, model options may stand: those of `sluice train --help`\n"
     "(--hidden-size 512 --gate-position sdpa). --variants adds what every row of the paper's tables would cost.";
 static const char example[] =
-    "  sluice info out/quick/headwise --context 8192\n  sluice info --config config.json --json\n"
+    "  sluice info run/model --context 8192\n  sluice info --config config.json --json\n"
     "  sluice info --config examples/15A2B.json --variants\n"
     "  sluice info --vocab-size 50304 --hidden-size 768 --num-hidden-layers 12 --num-attention-heads 12\n  sluice info";
 
