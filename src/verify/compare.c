@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A growing list of computed tensors, the lines of a report, and the differences between the two sides, in double. */
 #include "verify/compare.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include <math.h>
 #include <stdarg.h>
@@ -56,7 +57,11 @@ const sluice__computed *sluice__results_find(const sluice__results *r, const cha
     return NULL;
 }
 
-sluice_status sluice__results_write(const sluice__results *r, const char *path, sluice_error *err) {
+sluice_status sluice__results_write(const sluice__verify_run *run, const sluice__results *r, const char *path) {
+    sluice_error *err = run->err;
+    const char *reference = run->params->reference;
+    if (sluice__is_in_dir(path, run->dir) || (reference && sluice__is_in_dir(path, reference)))
+        return sluice__fail(err, SLUICE_ERR_IO, "%s: a file of what is verified; give another name", path);
     sluice__st_tensor *list = sluice__calloc((size_t)r->count, sizeof *list, SLUICE__MEM_OTHER);
     if (!list) return sluice__no_memory(err, (size_t)r->count * sizeof *list, "the list of tensors");
     for (int i = 0; i < r->count; i++) {

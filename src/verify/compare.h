@@ -25,7 +25,7 @@ sluice_status sluice__results_add(sluice__results *r, const char *name, int ndim
 sluice_status sluice__results_add_ids(sluice__results *r, const char *name, int ndim, const int64_t *shape,
                                       const int32_t *ids, sluice_error *err);
 const sluice__computed *sluice__results_find(const sluice__results *r, const char *name);
-sluice_status sluice__results_write(const sluice__results *r, const char *path, sluice_error *err);
+
 void sluice__results_free(sluice__results *r);
 
 typedef struct sluice__verify_run {
@@ -34,6 +34,9 @@ typedef struct sluice__verify_run {
     sluice_verify_report *report;
     sluice_error *err;
 } sluice__verify_run;
+
+/* Writes results for params->dump_path, but never over a file of the directories that are verified. */
+sluice_status sluice__results_write(const sluice__verify_run *run, const sluice__results *r, const char *path);
 
 /* Adds a line to the report. limit is replaced by params->tolerance when that is set (not for MISMATCHES). */
 sluice_status sluice__report_value(const sluice__verify_run *run, sluice_verify_measure measure, double error,

@@ -288,7 +288,7 @@ static sluice_status dump(const sluice__verify_run *run, const sluice__results *
     if (!run->params->dump_path) return SLUICE_OK;
     char *path = dump_name(run->params->dump_path, label);
     if (!path) return sluice__no_memory(run->err, strlen(run->params->dump_path), "a path");
-    sluice_status st = sluice__results_write(results, path, run->err);
+    sluice_status st = sluice__results_write(run, results, path);
     sluice__free(path);
     return st;
 }

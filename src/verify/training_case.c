@@ -413,7 +413,7 @@ static sluice_status check_all(training *t) {
     SLUICE__TRY(check_gradients(t));
     SLUICE__TRY(check_balance(t));
     SLUICE__TRY(check_steps(t));
-    return t->run->params->dump_path ? sluice__results_write(&t->results, t->run->params->dump_path, t->run->err)
+    return t->run->params->dump_path ? sluice__results_write(t->run, &t->results, t->run->params->dump_path)
                                      : SLUICE_OK;
 }
 

@@ -206,6 +206,18 @@ static void test_dump(void **state) {
     check_dump("models/llama");
     check_dump("models/export_tied");
     check_dump("train/g1_headwise");
+    const char *names[] = {"model.safetensors", "golden.safetensors"}, *dir = copy_of("models/llama");
+    for (int i = 0; i < 2; i++) {
+        char path[1200];
+        sluice_error err = {0};
+        sluice_verify_report report;
+        sluice_verify_params p = sluice_verify_params_default();
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        p.dump_path = path;
+        assert_int_equal(sluice_verify(&report, dir, &p, &err), SLUICE_ERR_IO);
+        assert_non_null(strstr(err.message, names[i]));
+        sluice_verify_report_free(&report);
+    }
 }
 
 /* A directory without a golden is loaded and described. */
@@ -270,7 +282,7 @@ static void test_program(void **state) {
                  {"--nonsense x", 2},
                  {"/nonexistent", 1},
                  {"--tolerance 1e-9 -q $REF", 1},
-                 {"--dump /nonexistent/x.safetensors $REF", 1},
+                 {"--dump /dev/null/x.safetensors $REF", 1},
                  {"--help", 0}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         snprintf(command, sizeof command, "REF=%s; %s verify %s", test_reference("models/llama"), SLUICE_PROGRAM,
@@ -343,7 +355,7 @@ static void test_damaged(void **state) {
 /* A GGUF file holds no recorded results: it is loaded, and compared with those of another directory. */
 static void test_gguf_with_a_reference(void **state) {
     (void)state;
-    const char *golden = copy_of("models/qwen3"), *dir = test_temp_dir();
+    const char *golden = copy_of("models/llama"), *dir = test_temp_dir();
     char file[300];
     sluice_convert_params to = {.gguf = true, .dtype = "F32"};
     sluice_verify_params p = sluice_verify_params_default();
