@@ -100,8 +100,33 @@ static sluice_status target_of(char **out, const char *path, bool directory, slu
     return sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not a %s", path, directory ? "directory" : "regular file");
 }
 
+sluice_status sluice__check_replaceable(const char *path, const char *magic, const char *what, sluice_error *err) {
+    char found[16] = "";
+    size_t n = strlen(magic);
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || !st.st_size) return SLUICE_OK;
+    FILE *old = fopen(path, "rbe");
+    if (!old) return io_error(err, path, "read what would be replaced");
+    bool same = n <= sizeof found && fread(found, n, 1, old) == 1 && !memcmp(found, magic, n);
+    fclose(old);
+    return same ? SLUICE_OK : sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not %s; give another name, or remove it first", path, what);
+}
+
+bool sluice__is_in_dir(const char *path, const char *dir) {
+    char *file = realpath(path, NULL), *folder = realpath(dir, NULL);
+    char *slash = file ? strrchr(file, '/') : NULL;
+    if (slash) *slash = '\0';
+    bool inside = slash && folder && !strcmp(file, folder);
+    free(file);
+    free(folder);
+    return inside;
+}
+
 sluice_status sluice__atomic_open(sluice__atomic_file *w, const char *path, sluice_error *err) {
     *w = (sluice__atomic_file){0};
+    size_t n = strlen(path);
+    if (!n) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "a file without a name");
+    if (path[n - 1] == '/') return sluice__fail(err, SLUICE_ERR_ARGUMENT, "%s: the name of a directory, expected a file", path);
     SLUICE__TRY(target_of(&w->path, path, false, err));
     w->temporary = sluice__temporary_name(w->path);
     if (!w->temporary) {
@@ -111,12 +136,14 @@ sluice_status sluice__atomic_open(sluice__atomic_file *w, const char *path, slui
     sluice__remove_stale(w->path);
     w->stream = fopen(w->temporary, "wbe");
     if (w->stream) {
+        struct stat old; /* a private file stays private */
+        if (stat(w->path, &old) == 0) fchmod(fileno(w->stream), old.st_mode & 0777);
         w->buffer = sluice__calloc(SLUICE__HUGE_PAGE, 1, SLUICE__MEM_OTHER);
         if (w->buffer) setvbuf(w->stream, w->buffer, _IOFBF, SLUICE__HUGE_PAGE);
         flock(fileno(w->stream), LOCK_EX | LOCK_NB); /* says that it is being written; where locks do not work the process' number does */
         return SLUICE_OK;
     }
-    sluice_status st = io_error(err, w->temporary, "create");
+    sluice_status st = io_error(err, w->path, "create");
     sluice__atomic_abort(w);
     return st;
 }
@@ -189,6 +216,15 @@ sluice_status sluice__make_dirs(const char *path, sluice_error *err) {
     sluice__free(copy);
     if (st == SLUICE_OK && !sluice__is_dir(path))
         st = sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not a directory", path);
+    return st;
+}
+
+sluice_status sluice__make_parents(const char *path, sluice_error *err) {
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return SLUICE_OK;
+    char *parent = sluice__strndup(path, (size_t)(slash - path));
+    sluice_status st = parent ? sluice__make_dirs(parent, err) : sluice__no_memory(err, strlen(path), "a path");
+    sluice__free(parent);
     return st;
 }
 

@@ -27,6 +27,11 @@ typedef struct sluice__atomic_file {
     char *buffer; /* of the stream; NULL: its own */
 } sluice__atomic_file;
 sluice_status sluice__atomic_open(sluice__atomic_file *w, const char *path, sluice_error *err);
+/* Before a file of a kind that begins with `magic` is replaced: fails unless at path is such a file ("a GGUF file"), an empty
+ * one or nothing. A mistyped name must not cost somebody's file. What is no regular file is for sluice__atomic_open to refuse. */
+sluice_status sluice__check_replaceable(const char *path, const char *magic, const char *what, sluice_error *err);
+/* Whether path leads to a file that is there in directory dir, links followed. */
+bool sluice__is_in_dir(const char *path, const char *dir);
 sluice_status sluice__atomic_commit(sluice__atomic_file *w, sluice_error *err);
 void sluice__atomic_abort(sluice__atomic_file *w);
 sluice_status sluice__write_file(const char *path, const void *data, size_t size, sluice_error *err); /* atomic */
@@ -49,6 +54,7 @@ bool sluice__is_remnant(const char *mark);
 void sluice__remove_stale(const char *path);
 
 sluice_status sluice__make_dirs(const char *path, sluice_error *err); /* mkdir -p */
+sluice_status sluice__make_parents(const char *path, sluice_error *err); /* the directories above path */
 sluice_status sluice__remove_tree(const char *path, sluice_error *err);
 bool sluice__is_dir(const char *path);
 /* Whether nothing is there, or an empty directory: what a new directory may take the place of. */

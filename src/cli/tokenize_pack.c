@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice tokenize pack */
+#include "base/file.h"
 #include "cli/tokenize.h"
 #include "base/progress.h"
 #include <stdio.h>
@@ -70,7 +71,7 @@ static int run(const options *o, const char *const *paths, int num_paths) {
     code = eod_id(o, tok, &p.eod_id);
     double start = sluice__now();
     sluice_pack_result r;
-    if (code == CLI_OK && sluice_pack(tok, &p, paths, num_paths, &r, &err) != SLUICE_OK)
+    if (code == CLI_OK && (sluice__make_parents(o->output, &err) != SLUICE_OK || sluice_pack(tok, &p, paths, num_paths, &r, &err) != SLUICE_OK))
         code = cli_fail("tokenize pack", &err);
     else if (code == CLI_OK)
         code = report(o, tok, &r, sluice__now() - start);

@@ -2,6 +2,7 @@
 /* sluice tokenize train */
 #include "cli/tokenize.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/progress.h"
 #include <stdio.h>
@@ -47,10 +48,25 @@ static int report(const options *o, const sluice_tokenizer *tok, double seconds)
     return CLI_OK;
 }
 
+/* A file that is there is replaced if it is empty or a tokenizer: a config.json is neither. */
+static sluice_status check_replaced(const char *path, sluice_error *err) {
+    json_t *old = NULL;
+    sluice_error ignored = {0};
+    FILE *f = fopen(path, "rbe");
+    bool empty = !f || fgetc(f) == EOF;
+    if (f) fclose(f);
+    if (empty) return SLUICE_OK;
+    bool tokenizer = sluice__json_load(&old, path, &ignored) == SLUICE_OK && json_is_object(json_object_get(old, "model"));
+    json_decref(old);
+    return tokenizer ? SLUICE_OK
+                     : sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not a tokenizer.json; give another name, or remove it first", path);
+}
+
 /* A name that ends in .json is a file, anything else a directory. */
 static sluice_status check_output(const options *o, sluice_error *err) {
     size_t n = strlen(o->output);
     if (n < 5 || strcmp(o->output + n - 5, ".json")) return sluice__check_writable_dir(o->output, err);
+    if (sluice__is_file(o->output)) SLUICE__TRY(check_replaced(o->output, err));
     const char *slash = strrchr(o->output, '/');
     char *dir =
         slash ? sluice__strndup(o->output, slash == o->output ? 1 : (size_t)(slash - o->output)) : sluice__strdup(".");

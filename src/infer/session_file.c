@@ -12,11 +12,9 @@
 #include "model/config.h"
 #include "model/tokenizer_internal.h"
 #include "model/utf8.h"
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-static const char MAGIC[8] = "SLUICE-S";
+static const char MAGIC[] = "SLUICE-S";
 enum { VERSION = 1, MAX_NOTE = 256 << 20 };
 
 typedef struct head {
@@ -72,11 +70,23 @@ static uint64_t hash_weights(const sluice_model *model, uint64_t h, float *row) 
     return h;
 }
 
+/* What scaled positions come to, of which the parameters are many. */
+static sluice_status hash_frequencies(const sluice_rope_spec *rope, int64_t length, uint64_t *h, sluice_error *err) {
+    size_t half = (size_t)rope->rotary_dim / 2;
+    double *inv_freq = sluice__calloc(half + 1, sizeof *inv_freq, SLUICE__MEM_OTHER);
+    if (!inv_freq) return sluice__no_memory(err, (half + 1) * sizeof *inv_freq, "RoPE frequencies");
+    sluice__rope_inv_freq(rope, length, inv_freq, &inv_freq[half]);
+    *h = sluice__session_hash(*h, inv_freq, (half + 1) * sizeof *inv_freq);
+    sluice__free(inv_freq);
+    return SLUICE_OK;
+}
+
 /* Of the names and shapes of all tensors, of what decides about positions, and of samples of the weights. */
 static sluice_status hash_model(const sluice_model *model, uint64_t *out, sluice_error *err) {
     const sluice_config *c = sluice_model_config(model);
     float *row = sluice__calloc((size_t)widest(model), sizeof *row, SLUICE__MEM_OTHER);
     if (!row) return sluice__no_memory(err, (size_t)widest(model) * sizeof *row, "a row of weights");
+    sluice_status st = SLUICE_OK;
     uint64_t h = 1;
     for (int i = 0; i < sluice_model_num_tensors(model); i++) {
         sluice_tensor_info t = sluice_model_tensor(model, i);
@@ -94,10 +104,12 @@ static sluice_status hash_model(const sluice_model *model, uint64_t *out, sluice
                                   s->num_key_value_heads,
                                   (double)s->attention_scale};
         h = sluice__session_hash(h, numbers, sizeof numbers);
+        if (st == SLUICE_OK && s->rope.enabled && s->rope.type != SLUICE_ROPE_DEFAULT)
+            st = hash_frequencies(&s->rope, c->max_position_embeddings, &h, err);
     }
     *out = hash_weights(model, h, row);
     sluice__free(row);
-    return SLUICE_OK;
+    return st;
 }
 
 /* ---- writing ---- */
@@ -113,18 +125,8 @@ static void put(writer *w, const void *data, size_t size) {
     w->failed |= size && fwrite(data, 1, size, w->file.stream) != size;
 }
 
-/* A session replaces a session, or an empty file; a mistyped name must not cost a model. What is no regular file is for
- * sluice__atomic_open to refuse. */
 static sluice_status open_target(sluice__atomic_file *file, const char *path, sluice_error *err) {
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
-        char found[sizeof MAGIC] = "";
-        FILE *old = fopen(path, "rbe");
-        bool ours = old && fread(found, sizeof found, 1, old) == 1 && !memcmp(found, MAGIC, sizeof found);
-        if (old) fclose(old);
-        if (!ours)
-            return sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not a session file; give another name, or remove it first", path);
-    }
+    SLUICE__TRY(sluice__check_replaceable(path, MAGIC, "a session file", err));
     return sluice__atomic_open(file, path, err);
 }
 
@@ -185,7 +187,7 @@ typedef struct parts {
 /* Whether the head's sizes add up to the file's. */
 static sluice_status find_parts(parts *p, const sluice_session *s, const sluice__map *map, const char *path,
                                 sluice_error *err) {
-    if (map->size < sizeof p->h + 8 || memcmp(map->data, MAGIC, sizeof MAGIC) != 0)
+    if (map->size < sizeof p->h + 8 || memcmp(map->data, MAGIC, sizeof p->h.magic) != 0)
         return sluice__fail(err, SLUICE_ERR_FORMAT, "%s: not a session file", path);
     memcpy(&p->h, map->data, sizeof p->h);
     const head *h = &p->h;

@@ -302,7 +302,11 @@ static sluice_status check_target(const sluice__conversion *c, sluice_error *err
     if (!*to) return sluice__fail(err, SLUICE_ERR_ARGUMENT, "the target has no name");
     if (c->params->gguf && sluice__is_dir(to))
         return sluice__fail(err, SLUICE_ERR_IO, "%s: is a directory, expected the name of a file", to);
-    if (c->params->gguf || sluice__is_free(to)) return SLUICE_OK;
+    if (c->params->gguf) {
+        SLUICE__TRY(sluice__check_replaceable(to, "GGUF", "a GGUF file", err));
+        return sluice__make_parents(to, err);
+    }
+    if (sluice__is_free(to)) return SLUICE_OK;
     if (!sluice__is_dir(to))
         return sluice__fail(err, SLUICE_ERR_IO, "%s: is a file; the target is a directory unless its name ends in .gguf", to);
     return sluice__fail(err, SLUICE_ERR_IO, "%s: exists and is not empty; give another name, or remove it first", to);

@@ -226,6 +226,7 @@ static sluice_status load_gguf(sluice_chat_template **out, const char *path, slu
 sluice_status sluice_chat_template_load(sluice_chat_template **out, const char *dir, sluice_error *err) {
     *out = NULL;
     if (!sluice__is_dir(dir) && sluice__is_gguf(dir)) return load_gguf(out, dir, err);
+    if (!sluice__is_dir(dir)) return sluice__fail(err, SLUICE_ERR_IO, "%s: neither a directory nor a GGUF file that holds a model", dir);
     char *path = sluice__path_join(dir, "tokenizer_config.json"), *plain = NULL, *with_tools = NULL;
     json_t *config = NULL;
     sources from = {0};

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/wait.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void memory_is_aligned_zeroed_and_counted(void **state) {
@@ -47,6 +48,32 @@ static void atomic_file_replaces_or_leaves(void **state) {
     assert_int_equal(sluice__read_file(&text, NULL, path, 2, &err), SLUICE_ERR_FORMAT);
     assert_int_equal(sluice__write_file("/proc/nowhere/x", "", 0, &err), SLUICE_ERR_IO);
     assert_non_null(strstr(err.message, "/proc/nowhere/x"));
+}
+
+/* What is replaced keeps who may read it; a name that is none, or a directory's, is refused. */
+static void atomic_file_keeps_modes_and_refuses_names(void **state) {
+    (void)state;
+    sluice_error err = {0};
+    char path[256], link[256], name[256];
+    const char *dir = test_temp_dir();
+    struct stat st;
+    snprintf(path, sizeof path, "%s/private", dir);
+    snprintf(link, sizeof link, "%s/link", dir);
+    assert_ok_err(sluice__write_file(path, "GGUF", 4, &err), &err);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_ok_err(sluice__write_file(path, "GGUF2", 5, &err), &err);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(sluice__write_file("", "x", 1, &err), SLUICE_ERR_ARGUMENT);
+    snprintf(name, sizeof name, "%s/new/", dir);
+    assert_int_equal(sluice__write_file(name, "x", 1, &err), SLUICE_ERR_ARGUMENT);
+    assert_ok_err(sluice__check_replaceable(path, "GGUF", "a GGUF file", &err), &err);
+    assert_ok_err(sluice__check_replaceable(name, "GGUF", "a GGUF file", &err), &err);
+    assert_int_equal(sluice__check_replaceable(path, "SLUICE-S", "a session file", &err), SLUICE_ERR_IO);
+    assert_non_null(strstr(err.message, "not a session file"));
+    assert_int_equal(symlink(path, link), 0);
+    snprintf(name, sizeof name, "%s/.", dir);
+    assert_true(sluice__is_in_dir(link, name) && !sluice__is_in_dir(link, "/") && !sluice__is_in_dir("/nonexistent", "/"));
 }
 
 static void atomic_dir_replaces_a_full_directory(void **state) {
@@ -272,6 +299,7 @@ int main(void) {
         cmocka_unit_test(median_of_even_and_odd_counts),
         cmocka_unit_test(memory_is_aligned_zeroed_and_counted),
         cmocka_unit_test(atomic_file_replaces_or_leaves),
+        cmocka_unit_test(atomic_file_keeps_modes_and_refuses_names),
         cmocka_unit_test(atomic_dir_replaces_a_full_directory),
         cmocka_unit_test(json_errors_name_the_place),
         cmocka_unit_test(philox_known_answers),

@@ -123,6 +123,20 @@ static void values_that_are_no_numbers_are_named(void **state) {
     expect(0, name, "bad badcopy");
 }
 
+/* A GGUF file replaces a GGUF file and nothing else, through links too; directories above it are made. */
+static void targets_of_others_are_kept(void **state) {
+    (void)state;
+    char command[1024];
+    snprintf(command, sizeof command, "cd %s && cp -r model victim && echo diary > diary.gguf && ln -s victim/model.safetensors by-link.gguf", dir);
+    assert_int_equal(test_run(command, NULL), 0);
+    expect(1, "diary.gguf: exists and is not a GGUF file", "model diary.gguf");
+    expect(1, "by-link.gguf: exists and is not a GGUF file", "model by-link.gguf");
+    expect(0, "", "victim deep/er/model.gguf");
+    expect(0, "", "victim deep/er/model.gguf");
+    snprintf(command, sizeof command, "cd %s && cmp model/model.safetensors victim/model.safetensors && grep -q diary diary.gguf", dir);
+    assert_int_equal(test_run(command, NULL), 0);
+}
+
 /* F16 ends at 65504. */
 static void values_too_large_for_the_type_are_named(void **state) {
     (void)state;
@@ -153,6 +167,7 @@ int main(void) {
         cmocka_unit_test(pipes_are_refused),
         cmocka_unit_test(values_that_are_no_numbers_are_named),
         cmocka_unit_test(values_too_large_for_the_type_are_named),
+        cmocka_unit_test(targets_of_others_are_kept),
     };
     return cmocka_run_group_tests(tests, copy_model, NULL);
 }

@@ -51,6 +51,7 @@ static void usage(void **state) {
     prints(2, SLUICE "pack " TOKENIZER "-o x", "no text given");
     prints(2, SLUICE "train x.txt", "--output: missing");
     prints(2, SLUICE "train -o x --separator a --split-blank-lines x.txt", "exclude each other");
+    prints(1, "echo {} > config.json && echo a b > t.txt && " SLUICE "train -o config.json t.txt", "config.json: exists and is not a tokenizer.json");
     prints(2, SLUICE "train -o x --format html x.txt", "found \"html\"");
     prints(2, SLUICE "train -o x --special-tokens 'a,,b' x.txt", "--special-tokens");
 }
@@ -108,7 +109,7 @@ static void failures(void **state) {
     prints(1, SLUICE "train -q -o /proc/none bad.txt", "/proc/none");
     prints(1, SLUICE "train -q -o t5 none.txt", "none.txt: cannot open");
     prints(1, ": > empty.txt && " SLUICE "pack -q -t t3 -o e empty.txt", "no text");
-    prints(1, SLUICE "pack -q -t t3 -o no/such/dir/e bad.txt --allow-invalid-utf8", "cannot create");
+    prints(1, SLUICE "pack -q -t t3 -o bad.txt/e bad.txt --allow-invalid-utf8", "bad.txt: exists and is not a directory");
     exactly("ls e.* no 2>/dev/null | wc -l", "0\n");
     if (access("/dev/full", W_OK) == 0) prints(1, SLUICE "info t3 > /dev/full", "cannot write");
 }
