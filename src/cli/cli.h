@@ -54,14 +54,18 @@ bool cli_stop_requested(void *unused);
 /* Exit code of a command that stopped because it was asked to: 128 + the signal, as shells have it (130, 143). */
 int cli_stop_code(void);
 
-/* From here on a mapped file that another program cuts off ends this one with a message and CLI_FAILED. */
-void cli_name_bus_errors(void);
+/* From here on a mapped file that another program cuts off ends this one with a message and CLI_FAILED, and a limit on the
+ * size of files is an error of the write. */
+void cli_watch_files(void);
 
-/* Conversations: from here on SIGINT between begins and ends is a request to stop the answer, a second one, or one at any
- * other time, ends the program, as SIGTERM does. */
+/* Conversations: from here on SIGINT while an answer comes is a request to stop it; a second one, one at another time, SIGTERM
+ * and SIGHUP are requests to end the conversation (cli_stop_requested), for which reading between listening_begins and _ends
+ * fails. Before the first of these, and when asked twice, the program ends at once. */
 void cli_watch_answers(void);
 void cli_answer_begins(void);
 void cli_answer_ends(void);
+void cli_listening_begins(void);
+void cli_listening_ends(void);
 bool cli_answer_interrupted(void);
 
 /* Appends the bytes of a file, or of standard input (path NULL or "-"). */

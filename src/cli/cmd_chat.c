@@ -99,6 +99,7 @@ static bool command(talk *t, char *line) {
     char *argument = line + strcspn(line, " ");
     if (*argument) *argument++ = 0;
     argument += strspn(argument, " ");
+    for (size_t n = strlen(argument); n && argument[n - 1] == ' ';) argument[--n] = 0;
     bool file = !strcmp(line, "/save") || !strcmp(line, "/load");
     if (!strcmp(line, "/quit") || !strcmp(line, "/exit")) return false;
     if (file && !*argument)
@@ -129,7 +130,9 @@ static char *read_turn(bool prompt, size_t *length) {
     size_t size = 0, room = 0;
     for (;;) {
         if (prompt) fputs(turn ? ". " : "> ", stderr);
-        ssize_t n = getline(&line, &room, stdin);
+        cli_listening_begins();
+        ssize_t n = cli_stop_requested(NULL) ? -1 : getline(&line, &room, stdin);
+        cli_listening_ends();
         if (n < 0) break;
         if (n > 0 && line[n - 1] == '\n') n--;
         bool more = n > 0 && line[n - 1] == '\\';
@@ -153,8 +156,8 @@ static sluice_status converse(talk *t) {
     size_t size;
     for (char *turn; (turn = read_turn(true, &size)); free(turn)) {
         sluice_error err = {0};
-        if (!size) continue;
-        if (*turn == '/' && !command(t, turn)) {
+        if (!size && !cli_stop_requested(NULL)) continue;
+        if (cli_stop_requested(NULL) || (*turn == '/' && !command(t, turn))) {
             free(turn);
             break;
         }
@@ -297,8 +300,11 @@ static int print_json(const talk *t) {
 static sluice_status talk_with(talk *t, const char *path, const sluice_model *model, int *code, sluice_error *err) {
     SLUICE__TRY(set_up(t, path, model, err));
     bool terminal = !t->o->prompts && !t->messages && !t->o->common.json && isatty(STDIN_FILENO);
-    SLUICE__TRY(terminal ? converse(t) : recite(t, err));
-    if (t->o->save) SLUICE__TRY(sluice_chat_save(t->chat, t->o->save, err));
+    sluice_status st = terminal ? converse(t) : recite(t, err);
+    /* What was said before a turn that failed is kept too. */
+    if (t->o->save && st == SLUICE_OK) st = sluice_chat_save(t->chat, t->o->save, err);
+    else if (t->o->save) sluice_chat_save(t->chat, t->o->save, NULL);
+    SLUICE__TRY(st);
     *code = t->turns ? print_json(t) : CLI_OK;
     if (cli_stop_requested(NULL)) *code = cli_stop_code();
     return SLUICE_OK;

@@ -50,7 +50,7 @@ int main(int argc, const char **argv) {
     for (const command *c = commands; c->name; c++) {
         if (strcmp(c->name, argv[1])) continue;
         cli_limit_spinning(argv);
-        cli_name_bus_errors();
+        cli_watch_files();
         return written(c->run(argc - 1, argv + 1));
     }
     fprintf(stderr, "sluice: unknown command \"%s\"; `sluice --help` lists them\n", argv[1]);

@@ -9,7 +9,12 @@
 #include <unistd.h>
 
 static atomic_int caught;
-static atomic_bool answering, interrupted;
+static atomic_bool interrupted;
+
+/* What a conversation is doing, under `turn`. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static enum { ELSEWHERE, TALKING, LISTENING, ANSWERING } doing;
+static pthread_t talker;
 
 static void *wait_for_signals(void *set) {
     static const char words[] = "\ninterrupted: finishing and saving; once more to exit at once\n";
@@ -22,14 +27,22 @@ static void *wait_for_signals(void *set) {
     return NULL;
 }
 
-/* While an answer comes, the first SIGINT stops it; otherwise the program ends at once. */
+/* While an answer comes, the first SIGINT stops it. Otherwise the conversation ends in good order, so that --save finds it;
+ * before it has begun, and at the second request, the program ends at once. */
+static void end_conversation(int number) {
+    ssize_t ignored = write(STDERR_FILENO, "\n", 1);
+    (void)ignored;
+    if (doing == ELSEWHERE || atomic_load(&caught)) _exit(128 + number);
+    atomic_store(&caught, number);
+    atomic_store(&interrupted, true);
+    if (doing == LISTENING) pthread_kill(talker, SIGUSR1); /* while it computes no handler may run on its stack */
+}
+
 static void *wait_for_interrupts(void *set) {
     for (int number; sigwait(set, &number) == 0;) {
-        if (number != SIGINT || !atomic_load(&answering) || atomic_exchange(&interrupted, true)) {
-            ssize_t ignored = write(STDERR_FILENO, "\n", 1);
-            (void)ignored;
-            _exit(128 + number);
-        }
+        pthread_mutex_lock(&turn);
+        if (number != SIGINT || doing != ANSWERING || atomic_exchange(&interrupted, true)) end_conversation(number);
+        pthread_mutex_unlock(&turn);
     }
     return NULL;
 }
@@ -47,7 +60,6 @@ static void watch(void *(*wait)(void *set)) {
     add_unless_ignored(&set, SIGINT);
     add_unless_ignored(&set, SIGTERM);
     add_unless_ignored(&set, SIGHUP);
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, not a death */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, wait, &set) == 0) pthread_detach(thread);
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
@@ -66,7 +78,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
     _exit(CLI_FAILED);
 }
 
-void cli_name_bus_errors(void) {
+void cli_watch_files(void) {
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, not a death */
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
@@ -74,14 +87,30 @@ void cli_name_bus_errors(void) {
 
 void cli_watch_signals(void) { watch(wait_for_signals); }
 
-void cli_watch_answers(void) { watch(wait_for_interrupts); }
+static void wake(int number) { (void)number; }
 
-void cli_answer_begins(void) {
-    atomic_store(&interrupted, false);
-    atomic_store(&answering, true);
+void cli_watch_answers(void) {
+    struct sigaction action = {.sa_handler = wake}; /* without SA_RESTART: read returns */
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGUSR1, &action, NULL);
+    talker = pthread_self();
+    watch(wait_for_interrupts);
 }
 
-void cli_answer_ends(void) { atomic_store(&answering, false); }
+static void now_doing(int what) {
+    pthread_mutex_lock(&turn);
+    doing = what;
+    if (what == ANSWERING) atomic_store(&interrupted, atomic_load(&caught) != 0);
+    pthread_mutex_unlock(&turn);
+}
+
+void cli_answer_begins(void) { now_doing(ANSWERING); }
+
+void cli_answer_ends(void) { now_doing(TALKING); }
+
+void cli_listening_begins(void) { now_doing(LISTENING); }
+
+void cli_listening_ends(void) { now_doing(TALKING); }
 
 bool cli_answer_interrupted(void) { return atomic_load(&interrupted); }
 

@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <poll.h>
 #include <pty.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -282,6 +283,67 @@ static void a_model_cut_off_while_in_use_is_named(void **state) {
     run(before, line, 1, "has become shorter");
 }
 
+/* Reads what a terminal shows until `text` has come `times` times; false: the end, or nothing for a minute. */
+static bool shows(int terminal, const char *text, int times) {
+    char all[1 << 16] = "";
+    size_t n = 0;
+    for (struct pollfd p = {terminal, POLLIN, 0}; n + 1 < sizeof all && poll(&p, 1, 60000) == 1;) {
+        ssize_t more = read(terminal, all + n, sizeof all - n - 1);
+        if (more <= 0) return false;
+        if (!*text) return true;
+        all[n += (size_t)more] = 0;
+        int found = 0;
+        for (const char *at = all; (at = strstr(at, text)); at++) found++;
+        if (found >= times) return true;
+    }
+    return false;
+}
+
+/* A conversation on a terminal that ends by a signal is saved, answering or waiting for the next line. */
+static void a_conversation_that_a_signal_ends_is_saved(void **state) {
+    (void)state;
+    static const int signals[] = {SIGTERM, SIGHUP, SIGINT};
+    for (size_t i = 0; i < 6; i++) {
+        char file[600];
+        int terminal, status, number = signals[i % 3];
+        bool answering = i >= 3;
+        snprintf(file, sizeof file, "%s/by-signal-%d", test_temp_dir(), (int)i);
+        pid_t child = forkpty(&terminal, NULL, NULL, NULL);
+        if (!child) {
+            execl(SLUICE_PROGRAM, SLUICE_PROGRAM, "chat", "-q", "--save", file, "--threads", "1", "-n", answering ? "2000" : "3", "--ignore-eos", dir,
+                  (char *)NULL);
+            _exit(127);
+        }
+        assert_true(shows(terminal, "> ", 1));
+        assert_int_equal(write(terminal, "cat\n", 4), 4);
+        if (answering) assert_true(shows(terminal, "cat\r\n", 1) && shows(terminal, "", 1));
+        else assert_true(shows(terminal, "> ", 1));
+        assert_int_equal(kill(child, number), 0);
+        if (answering && number == SIGINT) { /* the first one stops the answer */
+            usleep(20000);
+            kill(child, number);
+        }
+        while (shows(terminal, "never", 1)) {}
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 128 + number) fail_msg("case %d: status %x", (int)i, status);
+        char line[1600];
+        snprintf(line, sizeof line, "chat -q -p log -n 5 --greedy --json --load %s %s", file, dir);
+        run("", line, 0, "\"content\": \"cat\"");
+        close(terminal);
+    }
+}
+
+/* What was said before a turn that fails is saved. */
+static void turns_before_a_failure_are_saved(void **state) {
+    (void)state;
+    char line[1600], file[600];
+    snprintf(file, sizeof file, "%s/before-failure", test_temp_dir());
+    snprintf(line, sizeof line, "chat -q -p cat -p dog -p dog -p dog -n 20 --ignore-eos -c 96 --save %s %s", file, dir);
+    run("", line, 1, "context");
+    snprintf(line, sizeof line, "chat -q -p log -n 5 --greedy --json --load %s %s", file, dir);
+    run("", line, 0, "\"content\": \"cat\"");
+}
+
 static void commands_do_what_they_say(void **state) {
     (void)state;
     char line[1600], file[600];
@@ -307,8 +369,8 @@ static void commands_do_what_they_say(void **state) {
     run("", line, 1, "config.json: exists and is not a session file");
     snprintf(line, sizeof line, "chat -q -p cat -n 1 --save %s --load %s %s", file, file, dir);
     run("", line, 0, NULL);
-    snprintf(line, sizeof line, "chat -q -p cat -n 1 --save /nonexistent/x %s", dir);
-    run("", line, 1, "/nonexistent/x");
+    snprintf(line, sizeof line, "chat -q -p cat -n 1 --save /dev/null/x %s", dir);
+    run("", line, 1, "/dev/null");
     snprintf(line, sizeof line,
              "generate -q -p cat -p dog -n 4 --temperature 1 --num-return-sequences 2 --logprobs 2 --json %s", dir);
     run("", line, 0, "\"top\"");
@@ -416,6 +478,8 @@ int main(void) {
         cmocka_unit_test(every_end_token_is_known),
         cmocka_unit_test(commands_do_what_they_say),
         cmocka_unit_test(a_model_cut_off_while_in_use_is_named),
+        cmocka_unit_test(a_conversation_that_a_signal_ends_is_saved),
+        cmocka_unit_test(turns_before_a_failure_are_saved),
         cmocka_unit_test(an_answer_can_be_interrupted),
         cmocka_unit_test(the_example_talks),
         cmocka_unit_test(sequences_have_seeds_of_their_own),
