@@ -122,6 +122,7 @@ class Bench:
         return not missing
 
 
+@functools.cache
 def version(name: str, path=None) -> str:
     found = importlib.metadata.distributions(name=name, **({"path": [path]} if path else {}))
     return next((d.version for d in found), "not installed")

@@ -124,7 +124,7 @@ static bool command(talk *t, char *line) {
     return true;
 }
 
-/* A line, or several that end with a backslash, without the last newline; NULL at the end of input. */
+/* A line, or several that end with a backslash, without the last newline; NULL at the end of input, and of the conversation. */
 static char *read_turn(bool prompt, size_t *length) {
     char *turn = NULL, *line = NULL;
     size_t size = 0, room = 0;
@@ -148,7 +148,9 @@ static char *read_turn(bool prompt, size_t *length) {
     }
     free(line);
     *length = size;
-    return turn;
+    if (!cli_stop_requested(NULL)) return turn;
+    free(turn);
+    return NULL;
 }
 
 static sluice_status converse(talk *t) {
@@ -156,8 +158,8 @@ static sluice_status converse(talk *t) {
     size_t size;
     for (char *turn; (turn = read_turn(true, &size)); free(turn)) {
         sluice_error err = {0};
-        if (!size && !cli_stop_requested(NULL)) continue;
-        if (cli_stop_requested(NULL) || (*turn == '/' && !command(t, turn))) {
+        if (!size) continue;
+        if (*turn == '/' && !command(t, turn)) {
             free(turn);
             break;
         }

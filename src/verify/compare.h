@@ -25,7 +25,6 @@ sluice_status sluice__results_add(sluice__results *r, const char *name, int ndim
 sluice_status sluice__results_add_ids(sluice__results *r, const char *name, int ndim, const int64_t *shape,
                                       const int32_t *ids, sluice_error *err);
 const sluice__computed *sluice__results_find(const sluice__results *r, const char *name);
-
 void sluice__results_free(sluice__results *r);
 
 typedef struct sluice__verify_run {
