@@ -66,8 +66,7 @@ sluice_status sluice__read_file(char **text, size_t *size, const char *path, siz
 }
 
 static sluice_status sync_parent(const char *path, sluice_error *err) {
-    const char *slash = strrchr(path, '/');
-    char *dir = slash ? sluice__strndup(path, slash == path ? 1 : (size_t)(slash - path)) : sluice__strdup(".");
+    char *dir = sluice__path_parent(path);
     if (!dir) return sluice__no_memory(err, strlen(path), "a path");
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     sluice_status st = SLUICE_OK;
@@ -220,9 +219,7 @@ sluice_status sluice__make_dirs(const char *path, sluice_error *err) {
 }
 
 sluice_status sluice__make_parents(const char *path, sluice_error *err) {
-    const char *slash = strrchr(path, '/');
-    if (!slash || slash == path) return SLUICE_OK;
-    char *parent = sluice__strndup(path, (size_t)(slash - path));
+    char *parent = sluice__path_parent(path);
     sluice_status st = parent ? sluice__make_dirs(parent, err) : sluice__no_memory(err, strlen(path), "a path");
     sluice__free(parent);
     return st;
@@ -326,6 +323,11 @@ bool sluice__is_dir(const char *path) {
 bool sluice__is_file(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+char *sluice__path_parent(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? sluice__strndup(path, slash == path ? 1 : (size_t)(slash - path)) : sluice__strdup(".");
 }
 
 char *sluice__path_join(const char *dir, const char *name) {

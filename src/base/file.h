@@ -62,6 +62,8 @@ bool sluice__is_free(const char *path);
 bool sluice__is_file(const char *path);
 /* dir/name; NULL when out of memory; freed with sluice__free. */
 char *sluice__path_join(const char *dir, const char *name);
+/* What stands before the last slash: "/" for what is in the root, "." without a slash; likewise. */
+char *sluice__path_parent(const char *path);
 /* Fails when path cannot be created or written as a directory, before any work starts. */
 sluice_status sluice__check_writable_dir(const char *path, sluice_error *err);
 /* Free bytes of the file system that holds path (or its nearest existing parent); -1 when unknown. */

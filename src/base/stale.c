@@ -96,7 +96,7 @@ static bool is_left(const char *entry, const char *name, size_t size, const char
 void sluice__remove_stale(const char *target) {
     const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
     size_t size = strlen(name);
-    char *dir = slash ? sluice__strndup(target, slash == target ? 1 : (size_t)(slash - target)) : sluice__strdup(".");
+    char *dir = sluice__path_parent(target);
     DIR *entries = dir && size ? opendir(dir) : NULL;
     for (struct dirent *e; entries && (e = readdir(entries));) {
         bool temporary = is_left(e->d_name, name, size, temporary_mark);

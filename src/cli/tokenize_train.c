@@ -67,9 +67,7 @@ static sluice_status check_output(const options *o, sluice_error *err) {
     size_t n = strlen(o->output);
     if (n < 5 || strcmp(o->output + n - 5, ".json")) return sluice__check_writable_dir(o->output, err);
     if (sluice__is_file(o->output)) SLUICE__TRY(check_replaced(o->output, err));
-    const char *slash = strrchr(o->output, '/');
-    char *dir =
-        slash ? sluice__strndup(o->output, slash == o->output ? 1 : (size_t)(slash - o->output)) : sluice__strdup(".");
+    char *dir = sluice__path_parent(o->output);
     if (!dir) return sluice__no_memory(err, n, "a path");
     sluice_status st = sluice__check_writable_dir(dir, err);
     sluice__free(dir);
